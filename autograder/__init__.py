@@ -1,0 +1,1 @@
+"""The grader behind the course "The Transformer, from the dot product up"."""
