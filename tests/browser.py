@@ -1,7 +1,5 @@
 """A real browser for the tests: a Chromium that cannot reach the network, and a server for a folder of pages."""
 
-import os
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+from autograder import doctor
 
 FLAGS = [
     "--no-sandbox",
@@ -26,11 +24,11 @@ FLAGS = [
 
 
 def chromium() -> str:
-    """Path of a Chromium, or a test failure that says how to get one: $CHROMIUM first, then the usual names."""
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    """Path of a Chromium, or a test failure that says how to get one."""
+    found = doctor.chromium()
     if not found:
         pytest.fail("no Chromium on this machine; `make test` installs one, or set CHROMIUM to its path", pytrace=False)
-    return found
+    return str(found)
 
 
 @contextmanager
