@@ -1,0 +1,33 @@
+"""What each exercise demands. `check` is what the hidden tests of a notebook call."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from autograder.checks import ch03_scaling
+from autograder.checks.catalogue import RIGHT, WRONG
+from autograder.errors import CourseError, WrongAnswer
+from autograder.judge import Exercise, Trial
+from autograder.probe import carry_out
+
+__all__ = ["EXERCISES", "WrongAnswer", "check"]
+
+EXERCISES: dict[str, Exercise] = {}
+for _chapter in (ch03_scaling,):
+    for _exercise in _chapter.EXERCISES:
+        _exercise.wrong, _exercise.right = WRONG[_exercise.name], RIGHT[_exercise.name]
+        EXERCISES[_exercise.name] = _exercise
+
+
+def check(exercise: str, answer: Any, part: str | None = None) -> None:
+    """Return if the answer is right; raise `WrongAnswer`, whose message a learner understands, if it is not.
+
+    `part` is "core", "edge" or None for all. Cases are drawn from the secret in AUTOGRADER_SECRET.
+    """
+    if exercise not in EXERCISES:
+        raise CourseError(f"there is no exercise '{exercise}'; the exercises are: {', '.join(EXERCISES)}")
+    trial = Trial(EXERCISES[exercise], part, os.environ.get("AUTOGRADER_SECRET", ""))
+    verdict = trial.verdict([carry_out(plan, answer) for plan in trial.plans])
+    if not verdict.passed:
+        raise WrongAnswer(verdict.message, check=verdict.check, kind=verdict.kind)

@@ -1,0 +1,1 @@
+"""Catalogues of right and wrong answers, one module per chapter."""

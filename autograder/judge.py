@@ -1,0 +1,306 @@
+"""The trusted side of a check: makes the cases, compares what the probe saw with an oracle, names the mistake."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from autograder.errors import CourseError, WrongAnswer
+from autograder.probe import carry_out
+from autograder.wire import ANSWER, Array, Opaque, Plan, Raised, Ref, Seen
+
+ATOL = {"float64": 1e-9, "float32": 1e-5, "bfloat16": 3e-2, "float16": 4e-3}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Inputs of one try: plain data only. `note` tells the learner what is special about it; `extra` is the judge's."""
+
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    part: str = "core"
+    note: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """One line about the inputs: shapes and dtypes of arrays, short values as they are."""
+        named = [_brief(value) for value in self.args] + [f"{key}={_brief(v)}" for key, v in self.kwargs.items()]
+        return ", ".join(named) + (f"; {self.note}" if self.note else "")
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, Array):
+        return f"{value.dtype} {value.shape}"
+    if isinstance(value, (list, tuple, dict)):
+        return f"{len(value)} items" if len(repr(value)) > 40 else repr(value)
+    return f"<{value.name}>" if isinstance(value, Ref) else repr(value)[:40]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One answer of a catalogue. A wrong one has the message that its learner is told; a right one has none."""
+
+    kind: str
+    message: str
+    answer: Any
+    source: str
+
+
+class Sight:
+    """What the probe saw in one case, under the names that the exercise gave its references."""
+
+    def __init__(self, names: Mapping[str, Any], seen: Seen):
+        self._names, self._seen = names, seen
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._names:
+            raise AttributeError(name)
+        return self._resolve(self._names[name])
+
+    def _resolve(self, reference: Any) -> Any:
+        if isinstance(reference, Ref):
+            return self._seen[reference]
+        if isinstance(reference, dict):
+            return {key: self._resolve(item) for key, item in reference.items()}
+        return [self._resolve(item) for item in reference]
+
+
+class Exercise:
+    """What one exercise demands. Subclasses give `cases` and `judge`, and `plan` where a plain call is not enough."""
+
+    name: str
+    chapter: str
+    parts: tuple[str, ...] = ("core",)
+    wrong: list[Entry]
+    right: list[Entry]
+
+    def cases(self, rng: np.random.Generator) -> Iterable[Case]:
+        """The tries, drawn from the generator alone."""
+        raise NotImplementedError
+
+    def plan(self, case: Case, plan: Plan) -> dict[str, Any]:
+        """What the probe does: by default one call. Names references: result, inputs, and `after`, the inputs then."""
+        args = [plan.put(value) for value in case.args]
+        kwargs = {key: plan.put(value) for key, value in case.kwargs.items()}
+        result = plan.call(ANSWER, *args, **kwargs)
+        after = [plan.look(ref) for ref in (*args, *kwargs.values())]
+        return {"result": result, "after": after, "inputs": args}
+
+    def judge(self, case: Case, seen: Sight) -> None:
+        """Raise `WrongAnswer` (through the functions below) unless what was seen is right."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a trial came to; `message` is empty when it passed."""
+
+    passed: bool
+    check: str = ""
+    kind: str | None = None
+    message: str = ""
+
+
+class Trial:
+    """One answer on trial: the cases of an exercise (or of one part), their plans, and the verdict on what was seen."""
+
+    def __init__(self, exercise: Exercise, part: str | None = None, secret: str = ""):
+        if part is not None and part not in exercise.parts:
+            known = ", ".join(exercise.parts)
+            raise CourseError(f"exercise '{exercise.name}' has no part '{part}'; its parts are: {known}")
+        self.exercise = exercise
+        drawn = exercise.cases(_generator(secret, exercise.name))
+        self.cases = [case for case in drawn if part in (None, case.part)]
+        self.plans = [Plan(seed=index) for index in range(len(self.cases))]
+        self.names = [exercise.plan(case, plan) for case, plan in zip(self.cases, self.plans)]
+
+    def verdict(self, found: Sequence[Seen]) -> Verdict:
+        """Judge case by case; the first that fails is diagnosed and decides."""
+        if len(found) != len(self.plans) or not all(isinstance(seen, Seen) for seen in found):
+            return Verdict(False, "complete", None, "your code stopped before all cases were tried")
+        for index, (case, names, seen) in enumerate(zip(self.cases, self.names, found)):
+            failure = self._failure(case, Sight(names, seen))
+            if failure is not None:
+                return self._named(index, failure, found)
+        return Verdict(True)
+
+    def _failure(self, case: Case, sight: Sight) -> WrongAnswer | None:
+        try:
+            self.exercise.judge(case, sight)
+        except WrongAnswer as failure:
+            return failure
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError) as error:
+            text = f"your answer's result does not have the form that the exercise asks for ({type(error).__name__})"
+            return WrongAnswer(text, check="form")
+        return None
+
+    def _named(self, index: int, failure: WrongAnswer, found: Sequence[Seen]) -> Verdict:
+        tried = self.cases[index].describe()
+        where = f"\nTried with: {tried}" if tried else ""
+        entry = self._match(index, found)
+        if entry is not None:
+            return Verdict(False, failure.check, entry.kind, entry.message + where)
+        return Verdict(False, failure.check, failure.kind, failure.message + where)
+
+    def _match(self, index: int, found: Sequence[Seen]) -> Entry | None:
+        """The catalogue's entry that behaves as this answer does: in the failing case, then in the most others."""
+        matching = [entry for entry in self.exercise.wrong if self._alike(index, entry, found)]
+        if len(matching) < 2:
+            return matching[0] if matching else None
+        others = [i for i in range(len(self.plans)) if i != index]
+        return max(matching, key=lambda entry: sum(self._alike(i, entry, found) for i in others))
+
+    def _alike(self, index: int, entry: Entry, found: Sequence[Seen]) -> bool:
+        return alike(carry_out(self.plans[index], entry.answer).found, found[index].found)
+
+
+def _generator(secret: str, name: str) -> np.random.Generator:
+    digest = hashlib.sha256(f"{secret}/{name}".encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:16], "little"))
+
+
+def alike(left: Any, right: Any) -> bool:
+    """Do two findings say the same? Arrays to 1e-4 of their size, exceptions by class and text, the rest exactly."""
+    if isinstance(left, Raised) and isinstance(right, Raised):
+        return left.kind == right.kind and left.message[:60] == right.message[:60]
+    if isinstance(left, Array) and isinstance(right, Array):
+        if (left.lib, left.dtype, left.shape) != (right.lib, right.dtype, right.shape):
+            return False
+        return left.data == right.data or bool(np.allclose(left.double(), right.double(), 1e-4, 1e-6, equal_nan=True))
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(alike(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(alike(a, b) for a, b in zip(left, right))
+    if isinstance(left, float):
+        return left == right or abs(left - right) <= 1e-4 * abs(left) + 1e-9 or (left != left and right != right)
+    return bool(left == right)
+
+
+# ---- comparisons: each raises WrongAnswer with the name of the check that failed ------------------------------
+
+
+def expect(condition: bool, check: str, message: str, *, kind: str | None = None) -> None:
+    """The general check: a named condition with the learner's message."""
+    if not condition:
+        raise WrongAnswer(message, check=check, kind=kind)
+
+
+def ran(found: Any, what: str = "your code") -> None:
+    """Fails where the step raised: says the exception, its text and the learner's line."""
+    if isinstance(found, Raised):
+        line = f" in the line `{found.line}`" if found.line else ""
+        if found.kind == "NotImplementedError":
+            raise WrongAnswer("not done yet: it still raises NotImplementedError", check="done")
+        text = found.message.strip().splitlines()[0] if found.message.strip() else ""
+        raise WrongAnswer(f"{what} raised {found.kind}{': ' + text if text else ''}{line}", check="runs")
+
+
+def raised(found: Any, kinds: Iterable[str], message: str) -> None:
+    """Fails unless the step raised one of these exceptions."""
+    if isinstance(found, Raised) and found.kind == "NotImplementedError":
+        ran(found)
+    hit = isinstance(found, Raised) and any(kind in found.bases for kind in kinds)
+    tail = f"; it raised {found.kind} instead" if isinstance(found, Raised) else ""
+    expect(hit, "error", message + tail)
+
+
+def is_array(found: Any, shape: Sequence[int], what: str, *, lib: str, dtype: str | None = None) -> Array:
+    """Fails unless the finding is an array of that library, shape and dtype; returns it."""
+    ran(found)
+    noun = "a tensor" if lib == "torch" else "a NumPy array"
+    if not isinstance(found, Array) or found.lib != lib:
+        raise WrongAnswer(f"{what} should be {noun}; yours is {_kind_of(found)}", check="type")
+    shapes = f"{what} should have shape {tuple(shape)}; yours has {found.shape}"
+    expect(found.shape == tuple(shape), "shape", shapes)
+    if dtype is not None:
+        expect(found.dtype == dtype, "dtype", f"{what} should keep the input's dtype {dtype}; yours is {found.dtype}")
+    return found
+
+
+def _kind_of(found: Any) -> str:
+    if isinstance(found, Array):
+        return "a tensor" if found.lib == "torch" else "a NumPy array"
+    if isinstance(found, Opaque):
+        return f"a {found.kind}"
+    return "None: is a return missing?" if found is None else f"a {type(found).__name__}"
+
+
+def close(found: Any, want: Any, what: str, *, check: str = "value", atol: float | None = None, why: str = "") -> None:
+    """Fails unless the finding is an array like `want` (a tensor or array): library, shape, dtype, values.
+
+    The tolerance is atol (1 + |want|); by default 1e-5 in float32, 1e-9 in float64. `why` explains a difference.
+    The message says where the first difference is and in which direction, never the expected number.
+    """
+    model = Array.of(want)
+    got = is_array(found, model.shape, what, lib=model.lib, dtype=model.dtype)
+    tolerance = ATOL.get(model.dtype, 0.0) if atol is None else atol
+    _compare(got.double(), model.double(), what, check, tolerance, why)
+
+
+def _compare(got: np.ndarray, want: np.ndarray, what: str, check: str, tolerance: float, why: str) -> None:
+    if np.isnan(got).any() and not np.isnan(want).any():
+        raise WrongAnswer(f"{what} has NaN in it" + (f": {why}" if why else ""), check="finite")
+    with np.errstate(invalid="ignore", over="ignore"):
+        fits = np.abs(got - want) <= tolerance * (1 + np.abs(want))
+    fits |= got == want
+    fits |= np.isnan(got) & np.isnan(want)
+    if fits.all():
+        return
+    first = np.unravel_index(int(np.argmin(fits)), fits.shape)
+    where = f"at [{', '.join(map(str, first))}] " if first else ""
+    yours = got[first]
+    side = ", which is too large" if yours > want[first] else ", which is too small"
+    share = f"; {int((~fits).sum())} of {fits.size} entries are off" if fits.size > 1 else ""
+    text = f"{what} is wrong: {where}yours is {yours:.4g}{side}{share}"
+    raise WrongAnswer(text + (f". {why}" if why else ""), check=check)
+
+
+def number(found: Any, what: str) -> float:
+    """The finding as a float: a Python number or an array of one element; fails for anything else or NaN."""
+    ran(found)
+    if isinstance(found, Array) and len(found.double().reshape(-1)) == 1:
+        found = float(found.double().reshape(-1)[0])
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise WrongAnswer(f"{what} should be a number; yours is {_kind_of(found)}", check="type")
+    expect(found == found, "finite", f"{what} is NaN")
+    return float(found)
+
+
+def near(found: Any, want: float, what: str, *, rtol: float = 1e-6, atol: float = 1e-9, why: str = "") -> None:
+    """Fails unless the finding is a number within atol + rtol |want|."""
+    got = number(found, what)
+    side = "large" if got > want else "small"
+    text = f"{what} is too {side}: yours is {got:.6g}" + (f". {why}" if why else "")
+    expect(abs(got - want) <= atol + rtol * abs(want), "value", text)
+
+
+def unchanged(after: Sequence[Any], before: Sequence[Any], what: str = "your function changed its input in place") -> None:
+    """Fails where an input array is not, afterwards, what it was."""
+    for now, then in zip(after, before):
+        if isinstance(then, Array) and isinstance(now, Array):
+            expect(now.data == then.data and now.shape == then.shape, "inputs unchanged", what)
+
+
+def pair(found: Any, what: str, length: int = 2) -> Sequence[Any]:
+    """Fails unless the finding is a tuple (or list) of that many things; returns it."""
+    ran(found)
+    fits = isinstance(found, (tuple, list)) and len(found) == length
+    got = f"{len(found)} things" if isinstance(found, (tuple, list)) else _kind_of(found)
+    expect(fits, "type", f"your function should return {length} things, {what}; yours returns {got}")
+    return found
+
+
+def oracle_gradients(
+    function: Callable[..., Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], factors: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Gradients of sum_i (function(*inputs)[i] * factors[i]).sum() with respect to each input, by autograd."""
+    leaves = [tensor.detach().clone().requires_grad_() for tensor in inputs]
+    loss = sum((value * factor).sum() for value, factor in zip(function(*leaves), factors))
+    return list(torch.autograd.grad(loss, leaves))  # type: ignore[arg-type]
