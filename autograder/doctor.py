@@ -106,8 +106,8 @@ def validate_button() -> Finding:
 
 def browser() -> Finding:
     """Chromium, which only the browser tests use."""
-    path = chromium()
-    return found("Chromium", path is not None, str(path or "not found"),
+    path, named = chromium(), os.environ.get("CHROMIUM")
+    return found("Chromium", path is not None, str(path or (f"CHROMIUM={named} is no program" if named else "not found")),
                  "only make test needs it; install it (Debian, Ubuntu: apt-get install chromium), run "
                  "'playwright install chromium', or set CHROMIUM to its path", needed=False)
 

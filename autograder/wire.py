@@ -145,7 +145,6 @@ class Step:
     op: str
     out: str
     args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
     bring: bool = True
 
 
@@ -156,22 +155,22 @@ class Plan:
     seed: int = 0
     steps: list[Step] = field(default_factory=list)
 
-    def _add(self, op: str, *args: Any, bring: bool = True, **kwargs: Any) -> Ref:
+    def _add(self, op: str, *args: Any, bring: bool = True) -> Ref:
         name = f"{op}{len(self.steps)}"
-        self.steps.append(Step(op, name, args, kwargs, bring))
+        self.steps.append(Step(op, name, args, bring))
         return Ref(name)
 
     def put(self, value: Any) -> Ref:
         """Make an input once, so that later steps speak of the same object."""
         return self._add("put", value, bring=False)
 
-    def make(self, kind: str, *args: Any, **kwargs: Any) -> Ref:
+    def make(self, kind: str, /, *args: Any, **kwargs: Any) -> Ref:
         """Make an object of the registry (`autograder.probe.registry`): a generator, a layer, a scripted model."""
         return self._add("make", kind, list(args), kwargs, bring=False)
 
-    def call(self, target: Ref, *args: Any, bring: bool = True, **kwargs: Any) -> Ref:
+    def call(self, target: Ref, /, *args: Any, **kwargs: Any) -> Ref:
         """Call the learner's object, or anything a `Ref` reaches, and keep the result or the exception."""
-        return self._add("call", target, list(args), kwargs, bring=bring)
+        return self._add("call", target, list(args), kwargs)
 
     def build(self, *args: Any, **kwargs: Any) -> Ref:
         """Call the learner's class to get an object whose type alone comes back."""
@@ -285,7 +284,7 @@ _TAGS: dict[type, tuple[str, tuple[str, ...]]] = {
     Ref: ("ref", ("name", "path")),
     Raised: ("raised", ("kind", "bases", "message", "line", "step")),
     Opaque: ("opaque", ("kind",)),
-    Step: ("step", ("op", "out", "args", "kwargs", "bring")),
+    Step: ("step", ("op", "out", "args", "bring")),
     Plan: ("plan", ("seed", "steps")),
     Seen: ("seen", ("found",)),
 }
@@ -356,7 +355,7 @@ def _unpack_record(kind: type, names: tuple[str, ...]) -> Callable[[Any, _Blobs,
 _FIELD_TYPES: dict[str, type] = {
     **dict.fromkeys(("name", "kind", "message", "line", "step", "op", "out"), str),
     **dict.fromkeys(("path", "bases", "args"), tuple),
-    **dict.fromkeys(("kwargs", "found"), dict),
+    **dict.fromkeys(("found",), dict),
     **dict.fromkeys(("bring", "seed"), int),
     "steps": list,
 }

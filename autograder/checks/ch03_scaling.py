@@ -218,8 +218,8 @@ class ScaledDotProductAttention(Exercise):
             count = 3 - part
 
             def attend(*given: torch.Tensor, part: int = part) -> list[torch.Tensor]:
-                q, k, v = [*given, *inputs[len(given) :]]
-                return [_attention(q, k, v, allowed)[part]]
+                every = [*given, *inputs[len(given) :]]
+                return [_attention(every[0], every[1], every[2], allowed)[part]]
 
             oracle = oracle_gradients(attend, inputs[:count], [case.extra[name].value().double()])
             for got, want, letter in zip(found[0], oracle, "QKV"):

@@ -59,7 +59,7 @@ def carry_out(plan: Plan, answer: Any) -> Seen:
 
 def _attempt(step: Step, values: dict[str, Any]) -> Any:
     try:
-        return _OPERATIONS[step.op](values, *step.args, **step.kwargs)
+        return _OPERATIONS[step.op](values, *step.args)
     except _NotReached as stop:
         return stop.raised
     except (Exception, SystemExit) as error:
