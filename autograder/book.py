@@ -1,0 +1,241 @@
+"""The book: solved notebooks run, their outputs put into the student editions, and HTML made of it without a problem.
+
+Running is cached by content. Sphinx is not asked to build what changed: from a warm state it repeats no warning of an
+unchanged page and misses a reference that broke elsewhere. A changed book is built whole, an unchanged one not at all.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+from autograder import source
+from autograder.course import Project
+from autograder.errors import CourseError
+
+Say = Callable[[str], None]
+
+GRADED = ("exercise", "tests", "written")   # the reader sees the student's cells, and never what came out of ours
+CELL_SECONDS = 600
+# A change of any of these may change what a notebook prints, or what a page looks like.
+RUNS = ("numpy", "torch", "matplotlib", "ipykernel")
+BUILDS = ("jupyter-book", "sphinx", "myst-nb", "myst-parser", "sphinx-book-theme", "pydata-sphinx-theme",
+          "sphinxcontrib-bibtex")
+# As a learner's own kernel starts: one thread, the inline figures of Jupyter, nobody's start-up files.
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_PROBLEM = re.compile(r"\b(?:WARNING|ERROR|CRITICAL|SEVERE): ")
+_PROGRESS = re.compile(r"(reading sources|writing output)\.\.\. \[ *(\d+)%\]")
+
+
+def quiet(line: str) -> None:
+    """Say nothing."""
+
+
+def executed_path(project: Project, slug: str) -> Path:
+    """Where the executed solved notebook of a chapter is kept."""
+    return project.build / "executed" / f"{slug}.ipynb"
+
+
+def execute(project: Project, slug: str, *, say: Say = quiet) -> NotebookNode:
+    """The solved notebook with its outputs, run only if its source, set-up or libraries changed since the last run."""
+    kept, key = executed_path(project, slug), _run_key(project, slug)
+    if kept.is_file():
+        notebook = nbformat.read(kept, as_version=4)
+        if notebook.metadata.get("course", {}).get("executed") == key:
+            return notebook
+    notebook = source.load(project, slug)
+    run(notebook, project.name(project.source(slug)), say=say)
+    notebook.metadata.setdefault("course", {})["executed"] = key
+    _write(kept, nbformat.writes(notebook))
+    return notebook
+
+
+def _run_key(project: Project, slug: str) -> str:
+    path = project.source(slug)
+    if not path.is_file():
+        raise CourseError(f"{project.name(path)}: not there; the chapters are {', '.join(project.slugs()) or 'none'}")
+    # The loader counts, too: it makes the cells and their ids.
+    return _digest([path, project.solutions / "setup.py", Path(source.__file__)], RUNS)
+
+
+def _digest(files: list[Path], packages: tuple[str, ...], salt: str = "") -> str:
+    digest = hashlib.sha256(salt.encode())
+    for path in files:
+        digest.update(f"{path.name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    for name in packages:
+        digest.update(f"{name}=={metadata.version(name)}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def _write(path: Path, text: str) -> None:
+    """Write whole or not at all: a build that is killed leaves no half of a file behind."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def run(notebook: NotebookNode, name: str, *, say: Say = quiet) -> None:
+    """Run every cell in order in a scratch directory, in place; `name` is what errors and progress call the file."""
+    from nbclient import NotebookClient   # slow to import, and a warm build runs nothing
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    at = "?"
+
+    def started(cell: NotebookNode, cell_index: int) -> None:
+        nonlocal at
+        at = cell.id
+        say(f"{name}: running cell {cell_index + 1} of {len(notebook.cells)}")
+
+    with tempfile.TemporaryDirectory(prefix="chapter-") as scratch:
+        client = NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3", record_timing=False,
+                                resources={"metadata": {"path": scratch}}, on_cell_start=started)
+        env = {key: value for key, value in os.environ.items() if key != "MPLBACKEND"}
+        try:
+            client.execute(env={**env, **ONE_THREAD, "IPYTHONDIR": f"{scratch}/.ipython"})
+        except CellExecutionError as problem:
+            said = f"{problem.ename}: {problem.evalue}" if problem.ename else str(problem)
+            raise CourseError(f"{name}: cell '{at}' failed with {_line(said)}; mend the cell") from problem
+        except CellTimeoutError as problem:
+            raise CourseError(f"{name}: cell '{at}' ran longer than {CELL_SECONDS} s; make it lighter") from problem
+        except DeadKernelError as problem:
+            raise CourseError(f"{name}: the kernel died in cell '{at}'; run the cell by hand to see why") from problem
+
+
+def _line(text: str) -> str:
+    """A text that may have colours and many lines, as one line."""
+    return " ".join(_COLOUR.sub("", text).split())
+
+
+def graft(student: NotebookNode, executed: NotebookNode, slug: str) -> NotebookNode:
+    """The student notebook as its page shows it: rich markdown, and the outputs of every cell that is not graded."""
+    solved = {cell.id: cell for cell in executed.cells}
+    page = nbformat.from_dict(student)
+    page.cells = []
+    stale = f"chapters/{slug}.ipynb: cell '{{}}' is not as in solutions/{slug}.md; run 'autograder release'"
+    for cell in student.cells:
+        if cell.id not in solved:
+            raise CourseError(stale.format(cell.id))
+        page.cells += _shown(nbformat.from_dict(cell), solved.pop(cell.id), stale)
+    for missing in solved:
+        raise CourseError(stale.format(missing))
+    return page
+
+
+def _shown(cell: NotebookNode, solved: NotebookNode, stale: str) -> Iterator[NotebookNode]:
+    role = source.role(solved)
+    if role == "written":
+        yield _caption(cell, f"{_points(cell)} · your answer, in words. Write it in the notebook; a person reads it.")
+        return
+    if role == "exercise":
+        yield _caption(cell, f"Your turn · <code>{cell.id}</code> · solve it in the notebook.")
+    elif role == "tests":
+        part = re.search(r"-(core|edge)-tests$", cell.id)
+        which = f" ({part[1]})" if part else ""
+        yield _caption(cell, f"{_points(cell)} · the visible tests{which}. Grading tries more than these.")
+    elif cell.cell_type == "markdown":
+        cell.source = solved.source
+    elif cell.source != solved.source:
+        raise CourseError(stale.format(cell.id))
+    else:
+        cell.outputs = solved.outputs
+    if role == "setup":
+        cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
+        cell.metadata["mystnb"] = {"code_prompt_show": "Show the set-up that every chapter shares",
+                                   "code_prompt_hide": "Hide the set-up"}
+    yield cell
+
+
+def _caption(cell: NotebookNode, text: str) -> NotebookNode:
+    role = source.role(cell)
+    return nbformat.v4.new_markdown_cell(f'<p class="book-caption book-{role}">{text}</p>', id=f"{cell.id[:50]}-caption")
+
+
+def _points(cell: NotebookNode) -> str:
+    points = cell.metadata["nbgrader"]["points"]
+    return f"<strong>{points:g} {'point' if points == 1 else 'points'}</strong>"
+
+
+def build(project: Project, *, say: Say = quiet) -> Path:
+    """The folder of the HTML book, made anew if anything changed; CourseError lists every problem that it has."""
+    keys = [execute(project, slug, say=say).metadata["course"]["executed"] for slug in project.slugs()]
+    html, stamp = project.build / "html", project.build / "book.json"
+    now = {"inputs": _digest(_inputs(project), BUILDS, salt=",".join(keys))}
+    if stamp.is_file() and (html / "index.html").is_file() and json.loads(stamp.read_text()) == now:
+        say("book: up to date")
+        return html
+    stamp.unlink(missing_ok=True)
+    for old in (html, project.build / ".doctrees", project.build / "jupyter_execute"):
+        shutil.rmtree(old, ignore_errors=True)
+    problems = _jupyter_book(project, say=say)
+    if problems:
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise CourseError(f"book: {count}; mend {'it' if len(problems) == 1 else 'each'}:\n" + "\n".join(problems))
+    _write(stamp, json.dumps(now))
+    return html
+
+
+def _inputs(project: Project) -> list[Path]:
+    """The files that the pages are made from."""
+    shell = [path for path in project.book.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    ours = [Path(__file__), *sorted(Path(__file__).parent.glob("lower.py"))]
+    return [project.root / "_config.yml", project.root / "_toc.yml", *sorted(shell), *ours,
+            *sorted(project.chapters.glob("*.ipynb"))]
+
+
+def _jupyter_book(project: Project, *, say: Say) -> list[str]:
+    """Run jupyter-book; what is wrong, one line each, empty only if it said nothing and ended well.
+
+    Its exit code alone is not enough: a pipe hides it and it is 0 where only _config.yml is wrong.
+    """
+    command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", str(project.root),
+               "--warningiserror", "--nitpick", "--keep-going"]
+    env = {**os.environ, "NO_COLOR": "1", "PYTHONUTF8": "1"}
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
+        # cwd: jupyter-book searches the working directory before the installed packages.
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8", env=env,
+                              cwd=project.root) as process:
+            assert process.stdout is not None
+            output = []
+            for line in process.stdout:
+                output.append(_COLOUR.sub("", line))
+                if step := _PROGRESS.search(output[-1]):
+                    say(f"book: {step[1]} {step[2]} %")
+        errors.seek(0)
+        said = _COLOUR.sub("", errors.read()).replace(f"{project.root}/", "")
+    found = problems("".join(output), said)
+    if process.returncode and not found:
+        found = [f"jupyter-book ended with exit code {process.returncode}: {_last_words(said)}"]
+    return found
+
+
+def _last_words(errors: str) -> str:
+    """What a program that died said: its exception, or else its last lines."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip(" =\t")]
+    raised = [at for at, line in enumerate(lines) if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
+    return _line(" ".join(lines[raised[-1] if raised else -3:])) or "it said nothing"
+
+
+def problems(output: str, errors: str) -> list[str]:
+    """Every warning and error in what jupyter-book printed; lines that carry one on belong to it."""
+    found: list[str] = []
+    for line in errors.splitlines():
+        if _PROBLEM.search(line):
+            found.append(line.strip())
+        elif found and line.startswith((" ", "\t")) and line.strip():
+            found[-1] += f" {line.strip()}"
+    if "Validation errors in config" in output:
+        found += [f"_config.yml: {line.strip(' -')}" for line in output.splitlines() if "[key path:" in line]
+    return found
