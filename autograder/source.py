@@ -1,23 +1,25 @@
-"""MyST source to the solved notebook: with cells.py the only place that knows jupytext, tags and markers.
+"""MyST source to the solved notebook: the only place that knows jupytext and, with syntax.py, tags and markers.
 
 From a cell's tags, id and points come nbgrader's metadata (schema 3) and an id that does not change from one release
 to the next; jupytext and nbformat would draw a random one.
 """
 
 import hashlib
+import itertools
 import re
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+import jupytext.myst
 import nbformat
 from nbformat import NotebookNode
 
-from autograder import cells as reading
-from autograder import lower
-from autograder.cells import MARKED, Cell
+from autograder import lower, syntax
 from autograder.course import Project
 from autograder.errors import CourseError
+from autograder.syntax import MARKED, Cell
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 PARTS = ("core", "edge")
@@ -45,7 +47,7 @@ def load(project: Project, slug: str) -> NotebookNode:
     if not path.is_file():
         raise CourseError(f"{project.name(path)}: not there; the chapters are {', '.join(project.slugs()) or 'none'}")
     name = project.name(path)
-    cells, front = reading.read(path.read_text(encoding="utf-8"), name)
+    cells, front = _read(path.read_text(encoding="utf-8"), name)
     minutes = _minutes(front, name)
     _check_together(cells, name)
     notebook = nbformat.v4.new_notebook(metadata={
@@ -53,6 +55,48 @@ def load(project: Project, slug: str) -> NotebookNode:
     setup = _setup(project)
     notebook.cells = [_expanded(cell, identity, setup) for cell, identity in zip(cells, _identities(cells))]
     return notebook
+
+
+def _read(text: str, name: str) -> tuple[list[Cell], dict[str, Any]]:
+    """The cells of a source file, each checked, and its front matter."""
+    try:
+        with warnings.catch_warnings(action="error"):
+            book = jupytext.myst.myst_to_notebook(text, add_source_map=True)
+    except Exception as problem:   # of jupytext, yaml, nbformat or markdown-it, as they please
+        reason = " ".join(str(problem).split("\n\n")[0].split()) or type(problem).__name__
+        raise CourseError(f"{name}: cannot be read as a MyST notebook: {reason}; mend the cell's options") from problem
+    lines, cells = text.split("\n"), []
+    for raw, line in zip(book.cells, book.metadata.pop("source_map"), strict=True):
+        while raw.cell_type == "markdown" and not lines[line].strip():
+            line += 1
+        number = line + (raw.cell_type == "markdown")   # jupytext counts from 1 for code and from 0 for markdown
+        cells.append(_cell(raw, lines[number - 1:], f"{name}:{number}"))
+        syntax.check(cells[-1])
+    given = sum(bool(re.match(r"\+\+\+\s*\{.*\w.*\}", line)) for line in lines)
+    if given != sum(bool(raw.metadata) for raw in book.cells if raw.cell_type == "markdown"):
+        raise CourseError(f"{name}: a '+++ {{…}}' line has no markdown cell below it; its fields would be lost")
+    return cells, dict(book.metadata)
+
+
+def _cell(raw: NotebookNode, lines: list[str], where: str) -> Cell:
+    """The fields of one of jupytext's cells; `lines` are the source from its first line on."""
+    data = dict(raw.metadata)
+    tags = data.get("tags", [])
+    roles = [tag for tag in tags if tag in syntax.ROLES]
+    cell = Cell(where, raw.cell_type, raw.source, roles[0] if roles else None, "timed" in tags, data.get("id"),
+                data.get("points"))
+    if cell.kind == "raw":
+        raise cell.error("raw cells have no place here; write a code or markdown cell")
+    if unknown := sorted(set(data) - {"tags", "id", "points"}):
+        raise cell.error(f"unknown field '{unknown[0]}'; a cell has tags, id and points only")
+    if strange := [tag for tag in tags if tag not in syntax.ROLES and tag != "timed"]:
+        raise cell.error(f"unknown tag '{strange[0]}'; use one of {', '.join(syntax.ROLES)}, timed")
+    if len(roles) > 1 or len(tags) != len(set(tags)):
+        raise cell.error(f"two roles, {' and '.join(roles)}; a cell has one, remove the other")
+    names = [line.split(":")[1] for line in itertools.takewhile(lambda line: line.startswith(":"), lines[1:])]
+    if cell.kind == "code" and len(names) != len(set(names)):
+        raise cell.error("a field given twice; remove one")
+    return cell
 
 
 def _minutes(front: dict[str, Any], name: str) -> dict[str, int]:
@@ -73,7 +117,7 @@ def _setup(project: Project) -> str:
     if not path.is_file():
         raise CourseError(f"{project.name(path)}: not there; it holds the set-up cell of every chapter, write it")
     text = path.read_text(encoding="utf-8").strip("\n")
-    reading.check(Cell(f"{project.name(path)}:1", "code", text, None, False, None, None))
+    syntax.check(Cell(f"{project.name(path)}:1", "code", text))
     return text
 
 
@@ -104,7 +148,7 @@ def _check_tests(tests: Cell, cells: list[Cell], exercises: list[Cell]) -> None:
     match = re.fullmatch(rf"(.+?)(?:-({'|'.join(PARTS)}))?-tests", tests.id or "")
     if not match:
         raise tests.error("a tests cell's id is NAME-tests, NAME-core-tests or NAME-edge-tests; rename it")
-    _, named, part = reading.check_line(tests)
+    _, named, part = syntax.check_line(tests)
     exercise = next((cell for cell in exercises if cell.id == match[1]), None)
     if exercise is None:
         raise tests.error(f"tests without an exercise; add a cell tagged exercise with ':id: {match[1]}'")
@@ -156,7 +200,7 @@ def _expanded(cell: Cell, identity: str, setup: str) -> NotebookNode:
     text = setup if cell.role == "setup" else cell.text
     if cell.role == "tests":
         lines = text.split("\n")
-        at, _, _ = reading.check_line(cell)
+        at, _, _ = syntax.check_line(cell)
         lines[at] = f"from autograder.checks import check; {lines[at]}"   # so that stock nbgrader can run it
         text = "\n".join(lines)
     make = nbformat.v4.new_code_cell if cell.kind == "code" else nbformat.v4.new_markdown_cell
@@ -174,22 +218,32 @@ def lowered(notebook: NotebookNode, links: lower.Links | None = None) -> Noteboo
 
 def role(cell: NotebookNode) -> str | None:
     """The role of a notebook's cell ("exercise", "demo", …), None for prose and ordinary code."""
-    return next((tag for tag in cell.metadata.get("tags", []) if tag in reading.ROLES), None)
+    return next((tag for tag in cell.metadata.get("tags", []) if tag in syntax.ROLES), None)
 
 
 def regions(notebook: NotebookNode) -> list[Secret]:
-    """Every solution region, hidden test, mark scheme and model answer of a loaded notebook."""
+    """Every solution region, hidden test, mark scheme and model answer of an nbgrader source notebook."""
     secrets = []
     for cell in notebook.cells:
-        part = role(cell)
-        if part not in MARKED:
-            continue
-        lines = cell.source.split("\n")
-        found = reading.spans(Cell(cell.id, cell.cell_type, cell.source, part, False, cell.id, None), MARKED[part])
-        kind = MARKED[part].lower()
-        secrets += [Secret(kind, cell.id, "\n".join(lines[begin + 1:end])) for begin, end in found]
-        if part == "written":
-            inside = {at for begin, end in found for at in range(begin, end + 1)}
+        lines, inside = cell.source.split("\n"), set()   # type: tuple[list[str], set[int]]
+        for name in MARKED.values():
+            for begin, end in syntax.spans(Cell(cell.id, cell.cell_type, cell.source), name):
+                secrets.append(Secret(name.lower(), cell.id, "\n".join(lines[begin + 1:end])))
+                inside |= set(range(begin, end + 1))
+        if cell.cell_type == "markdown" and cell.metadata.get("nbgrader", {}).get("solution"):
             answer = "\n".join(line for at, line in enumerate(lines) if at not in inside)
             secrets.append(Secret("model answer", cell.id, answer))
     return [secret for secret in secrets if secret.text.strip()]
+
+
+def public(notebook: NotebookNode) -> dict[str, str]:
+    """The text that learners may see, by cell id: that of `load`'s notebook but for its secrets."""
+    found = {}
+    for cell in notebook.cells:
+        lines = cell.source.split("\n")
+        for name in MARKED.values():
+            for begin, end in reversed(syntax.spans(Cell(cell.id, cell.cell_type, "\n".join(lines)), name)):
+                del lines[begin:end + 1]
+        answer = cell.cell_type == "markdown" and cell.metadata.get("nbgrader", {}).get("solution")
+        found[cell.id] = "" if answer else "\n".join(lines)
+    return found

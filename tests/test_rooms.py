@@ -10,7 +10,7 @@ import autograder
 
 PACKAGE = Path(autograder.__file__).parent
 ORDER = (
-    "errors", "course", "wire", "lower", "source", "release", "audit", "book", "probe", "judge", "checks", "rebuild",
+    "errors", "course", "wire", "lower", "syntax", "source", "release", "surface", "audit", "book", "probe", "judge", "checks", "rebuild",
     "sandbox", "kernels", "gradebook", "grade", "feedback", "report", "intake", "export", "sample", "doctor",
     "publish", "cli",
 )
