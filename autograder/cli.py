@@ -41,3 +41,25 @@ def release(start: Path | None, check: bool) -> None:
     if check and stale:
         raise CourseError(f"{len(stale)} stale in chapters/: {', '.join(stale)}; run 'autograder release'")
     click.echo(f"chapters/ is up to date ({len(stale)} written)" if stale else "chapters/ is up to date")
+
+
+@main.command()
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.pass_obj
+def publish(start: Path | None, directory: Path) -> None:
+    """Write the public tree to DIRECTORY: book, chapters, requirements, licences; audited, with no answer in it."""
+    from autograder.publish import publish
+
+    publish(Project.find(start), directory, say=click.echo)
+
+
+@main.command()
+def doctor() -> None:
+    """Say what this machine has and lacks, with the cure; exit 1 if something needed is missing."""
+    from autograder.doctor import examine
+
+    findings = list(examine())
+    for one in findings:
+        click.echo(one.line())
+    if lacking := [one.name for one in findings if one.state == "missing"]:
+        raise CourseError(f"needed and not here: {', '.join(lacking)}; each line above says what to do")
