@@ -1,221 +1,143 @@
-"""One MyST source file to its cells, each read and checked by itself.
+"""What a cell of an nbgrader notebook is, and a learner's file read as a notebook of plain cells."""
 
-A cell says at most three things, `:tags:`, `:id:` and `:points:`. Whatever is malformed is an error here, that names
-the line, the cell and the cure: nbgrader itself passes a misspelt marker on to the learner, solution and all.
-"""
-
-import ast
+import json
 import re
-import unicodedata
-import warnings
-from dataclasses import dataclass
-from difflib import SequenceMatcher
 from typing import Any
 
-import jupytext.myst
-from nbformat.validator import NotebookValidationError
+import nbformat
+from nbformat import NotebookNode
 
-from autograder import lower
 from autograder.errors import CourseError
 
-# What stands in the source, so that it also runs when opened in JupyterLab; loading puts solutions/setup.py here.
-SETUP = "%run setup.py\nfrom autograder.checks import check"
-# role -> (cell type, needs an id, needs points)
-ROLES = {
-    "setup": ("code", False, False),
-    "exercise": ("code", True, False),
-    "tests": ("code", True, True),
-    "written": ("markdown", True, True),
-    "given": ("code", True, False),
-    "demo": ("code", False, False),
-    "try": ("code", False, False),
+# What generate_assignment takes out of a cell before a learner gets it.
+SECRET = re.compile(r"^[^\n]*\bBEGIN (HIDDEN TESTS|MARK SCHEME)\b.*?\bEND \1\b[^\n]*(?:\n|\Z)", re.S | re.M)
+# Our tags of cells that nothing graded depends on; the tag of cells that a learner added.
+SKIPPED = frozenset({"demo", "try"})
+ADDED = "added"
+_MAKE = {
+    "code": nbformat.v4.new_code_cell,
+    "markdown": nbformat.v4.new_markdown_cell,
+    "raw": nbformat.v4.new_raw_cell,
 }
-MARKED = {"exercise": "SOLUTION", "tests": "HIDDEN TESTS", "written": "MARK SCHEME"}
-# nbgrader acts on these words anywhere in a line; on these and AUTOTEST, for which it would start a kernel.
-WORDS = [f"{edge} {name}" for name in MARKED.values() for edge in ("BEGIN", "END")]
-MARKERS = [f"### {words}" for words in WORDS]
-# Spellings to measure closeness to: what people write who mean a marker.
-_MEANT = [f"{edge} {name}" for edge in ("BEGIN", "END", "START", "STOP")
-          for name in (*MARKED.values(), "MARKING SCHEME", "TESTS", "HIDDEN", "TEST")]
-_CLOSE = 0.82   # of difflib's ratio: one or two wrong letters in a marker's length
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One cell of a source file, its fields read; `where` is file:line."""
-
-    where: str
-    kind: str
-    text: str
-    role: str | None
-    timed: bool
-    id: str | None
-    points: int | float | None
-
-    def error(self, problem: str) -> CourseError:
-        return CourseError(f"{self.where}: cell '{self.id or self.role or self.kind}': {problem}")
+class Refused(CourseError):
+    """A submission that can't be graded as it is; the text is the reason."""
 
 
-def read(text: str, name: str) -> tuple[list[Cell], dict[str, Any]]:
-    """The cells of a source file and its front matter; `name` is what errors call the file."""
+def grade_id(cell: NotebookNode) -> str:
+    """nbgrader's name of a cell, "" where it has none or one that is no text."""
+    meta = cell.metadata.get("nbgrader", {})
+    name = meta.get("grade_id", "") if isinstance(meta, dict) else ""
+    return name if isinstance(name, str) else ""
+
+
+def _flag(cell: NotebookNode, name: str) -> bool:
+    return bool(grade_id(cell)) and bool(cell.metadata["nbgrader"].get(name, False))
+
+
+def is_answer(cell: NotebookNode) -> bool:
+    """Does the learner write here? True of answers in code and of written ones."""
+    return _flag(cell, "solution")
+
+
+def is_graded(cell: NotebookNode) -> bool:
+    """Has this cell points, given by a test or by hand?"""
+    return _flag(cell, "grade") or _flag(cell, "task")
+
+
+def is_tests(cell: NotebookNode) -> bool:
+    """Does this cell give its points by being run?"""
+    return _flag(cell, "grade") and not is_answer(cell) and cell.cell_type == "code"
+
+
+def points(cell: NotebookNode) -> float:
+    """The most that a graded cell can give."""
+    return float(cell.metadata["nbgrader"].get("points", 0))
+
+
+def tags(cell: NotebookNode) -> set[str]:
+    """The cell's tags."""
+    found = cell.metadata.get("tags", [])
+    return {tag for tag in found if isinstance(tag, str)} if isinstance(found, list) else set()
+
+
+def is_added(cell: NotebookNode) -> bool:
+    """Is this a cell of a rebuilt notebook that the learner added?"""
+    return ADDED in tags(cell) and not grade_id(cell)
+
+
+def is_skipped(cell: NotebookNode) -> bool:
+    """Is this a cell of ours that grading passes over?"""
+    return bool(SKIPPED & tags(cell)) and not is_graded(cell)
+
+
+def released(cell: NotebookNode) -> str:
+    """The text of our cell as the learner got it: without hidden tests and mark scheme."""
+    return same_text(SECRET.sub("", cell.source))
+
+
+def same_text(text: str) -> str:
+    """Text without what an editor changes by itself: line ends and the space before them."""
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip()
+
+
+def new_cell(kind: str, text: str) -> NotebookNode:
+    """A fresh cell of that type."""
+    return _MAKE[kind](text)
+
+
+# ---- reading a learner's file -----------------------------------------------------------------------------------
+
+
+def parse(raw: bytes) -> NotebookNode:
+    """A learner's file as a notebook of plain cells: text, id, metadata, attachments. `Refused` where it is none."""
+    if not raw.strip():
+        raise Refused("the file is empty; ask for the notebook again")
     try:
-        with warnings.catch_warnings(action="error"):
-            book = jupytext.myst.myst_to_notebook(text, add_source_map=True)
-    except (jupytext.myst.MystMetadataParsingError, NotebookValidationError, UserWarning) as problem:
-        reason = " ".join(str(problem).split("\n\n")[0].split())
-        raise CourseError(f"{name}: cannot be read as a MyST notebook: {reason}; mend the cell's options") from problem
-    lines = text.split("\n")
-    cells = []
-    for raw, line in zip(book.cells, book.metadata.pop("source_map"), strict=True):
-        while raw.cell_type == "markdown" and not lines[line].strip():
-            line += 1
-        cell = _fields(raw, f"{name}:{line + (raw.cell_type == 'markdown')}")
-        check(cell)
-        cells.append(cell)
-    return cells, dict(book.metadata)
+        data = json.loads(raw.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as problem:
+        where = f"line {problem.lineno}" if isinstance(problem, json.JSONDecodeError) else "not text"
+        raise Refused(f"the file is no notebook: its JSON is damaged or cut off ({where}); ask for it again") from None
+    cells = _cells_of(data)
+    if not cells:
+        raise Refused("the notebook has no cells; ask for it again")
+    nb = nbformat.v4.new_notebook(cells=cells)
+    if isinstance(data.get("metadata"), dict):
+        nb.metadata = nbformat.from_dict(data["metadata"])
+    return nb
 
 
-def _fields(raw: Any, where: str) -> Cell:
-    data = dict(raw.metadata)
-    label = data.get("id") or raw.cell_type
-    unknown = sorted(set(data) - {"tags", "id", "points"})
-    tags = data.get("tags", [])
-    roles = [tag for tag in tags if tag in ROLES]
-    if raw.cell_type == "raw":
-        raise CourseError(f"{where}: cell '{label}': raw cells have no place here; write a code or markdown cell")
-    if unknown:
-        raise CourseError(f"{where}: cell '{label}': unknown field '{unknown[0]}'; a cell has tags, id and points only")
-    strange = [tag for tag in tags if tag not in ROLES and tag != "timed"]
-    if strange:
-        raise CourseError(f"{where}: cell '{label}': unknown tag '{strange[0]}'; use one of {', '.join(ROLES)}, timed")
-    if len(tags) != len(set(tags)) or len(roles) > 1:
-        raise CourseError(f"{where}: cell '{label}': two roles, {' and '.join(roles)}; a cell has one")
-    return Cell(where, raw.cell_type, raw.source, roles[0] if roles else None, "timed" in tags, data.get("id"),
-                data.get("points"))
-
-
-def check(cell: Cell) -> None:
-    """Raise CourseError for what is wrong with a cell by itself."""
-    _check_fields(cell)
-    _check_markers(cell)
-    if cell.kind == "markdown":
+def _cells_of(data: Any) -> list[NotebookNode]:
+    if isinstance(data, dict) and isinstance(data.get("worksheets"), list):
         try:
-            lower.inspect(cell.text)
-        except CourseError as problem:
-            raise cell.error(str(problem)) from problem
-    elif cell.role == "setup":
-        if cell.text.strip() != SETUP:
-            raise cell.error(f"a setup cell holds exactly {' and '.join(map(repr, SETUP.splitlines()))}; write that")
-    else:
-        _check_code(cell)
+            data = nbformat.convert(nbformat.from_dict(data), 4)
+        except Exception:  # an old notebook may be broken in any way
+            raise Refused("the notebook's old format can't be converted; save it anew in JupyterLab") from None
+    if not isinstance(data, dict) or not isinstance(data.get("cells"), list):
+        raise Refused("the file is JSON but no notebook: it has no list of cells; ask for it again")
+    return [cell for item in data["cells"] if (cell := _plain_cell(item)) is not None]
 
 
-def _check_fields(cell: Cell) -> None:
-    kind, needs_id, needs_points = ROLES.get(cell.role or "", (cell.kind, False, False))
-    if cell.kind != kind:
-        raise cell.error(f"'{cell.role}' is for {kind} cells and this one is {cell.kind}; make it a {kind} cell")
-    if cell.timed and cell.role not in ("demo", "try"):
-        raise cell.error("'timed' only accompanies demo or try; add one of them or remove it")
-    if needs_id and cell.id is None:
-        raise cell.error(f"{cell.role} cells need an id; add ':id: NAME'" if kind == "code" else
-                         'written cells need an id; add "id": "NAME" to the JSON after +++')
-    if cell.id is not None and not (isinstance(cell.id, str) and re.fullmatch(r"[A-Za-z][\w-]{0,63}", cell.id, re.A)):
-        raise cell.error("an id is a letter, then letters, digits, _ and -, at most 64 in all; change it")
-    if needs_points and cell.points is None:
-        raise cell.error(f"{cell.role} cells need points; add " + ("':points: 2'" if kind == "code" else '"points": 2'))
-    if not needs_points and cell.points is not None:
-        raise cell.error("only tests and written cells carry points; remove them")
-    number = isinstance(cell.points, int | float) and not isinstance(cell.points, bool)
-    if cell.points is not None and not (number and 0 < cell.points < float("inf")):
-        raise cell.error(f"points must be a positive number, got {cell.points!r}; change it")
+def _plain_cell(item: Any) -> NotebookNode | None:
+    if not isinstance(item, dict) or item.get("cell_type") not in _MAKE:
+        return None
+    cell = new_cell(item["cell_type"], _text_of(item.get("source", "")))
+    if isinstance(item.get("metadata"), dict):
+        cell.metadata = nbformat.from_dict(item["metadata"])
+    cell["id"] = item["id"] if isinstance(item.get("id"), str) else ""
+    if _are_attachments(item.get("attachments")):
+        cell["attachments"] = nbformat.from_dict(item["attachments"])
+    return cell
 
 
-def _check_markers(cell: Cell) -> None:
-    mine = MARKED.get(cell.role or "")
-    for line in cell.text.split("\n"):
-        if line.strip() in MARKERS:
-            if mine is None or not line.strip().endswith(f" {mine}"):
-                raise cell.error(f"the marker '{line.strip()}' has no place in this cell; remove it or tag the cell")
-        elif marker_like(line):
-            raise cell.error(f"'{line.strip()}' is no marker but looks like one; write exactly "
-                             f"'### BEGIN {mine or 'SOLUTION'}' or '### END {mine or 'SOLUTION'}' on its own line, "
-                             "or other words")
-        elif cell.kind == "code" and "AUTOTEST" in line:
-            raise cell.error("nbgrader starts a kernel at the word AUTOTEST; use another")
-    if mine and not spans(cell, mine):
-        cure = f"enclose it in '### BEGIN {mine}' and '### END {mine}'"
-        raise cell.error(f"{cell.role} cell without a {mine.lower()} region; {cure}")
+def _text_of(source: Any) -> str:
+    text = "".join(part for part in source if isinstance(part, str)) if isinstance(source, list) else source
+    # A lone surrogate, which JSON can hold, could be written to no file.
+    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
 
 
-def marker_like(line: str) -> bool:
-    """Would nbgrader, or a hurried eye, take this line for a marker?"""
-    if any(words in line for words in WORDS):
-        return True
-    for text in (line, line.partition("#")[2]):
-        words = re.sub(r"[\W\d_]+", " ", unicodedata.normalize("NFKC", text).upper()).strip()
-        if 7 <= len(words) <= 24 and any(SequenceMatcher(None, words, meant).ratio() >= _CLOSE for meant in _MEANT):
-            return True
-    return False
-
-
-def spans(cell: Cell, name: str) -> list[tuple[int, int]]:
-    """The regions between `### BEGIN name` and `### END name`, as line numbers of the two markers."""
-    found, start = [], None
-    for at, line in enumerate(cell.text.split("\n")):
-        if line.strip() == f"### BEGIN {name}":
-            if start is not None:
-                raise cell.error(f"'### BEGIN {name}' inside an open region; close that with '### END {name}' first")
-            start = at
-        elif line.strip() == f"### END {name}":
-            if start is None:
-                raise cell.error(f"'### END {name}' without its beginning; add '### BEGIN {name}' above it")
-            if not "".join(cell.text.split("\n")[start + 1:at]).strip():
-                raise cell.error(f"the {name.lower()} region is empty; fill it")
-            found.append((start, at))
-            start = None
-    if start is not None:
-        raise cell.error(f"the region '### BEGIN {name}' is never closed; add '### END {name}'")
-    return found
-
-
-def _check_code(cell: Cell) -> None:
-    try:
-        tree = ast.parse(cell.text)
-    except SyntaxError as problem:
-        raise cell.error(f"line {problem.lineno} of the cell is no Python ({problem.msg}); mend it") from problem
-    for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        if any(name.split(".")[0] == "autograder" for name in names):
-            raise cell.error("a learner has no 'autograder' to import; remove the import")
-    if cell.role == "exercise" and cell.id not in _bound(tree):
-        raise cell.error(f"an exercise's id is the name that it defines and nothing here defines {cell.id}; "
-                         "rename one of the two")
-
-
-def _bound(tree: ast.Module) -> set[str]:
-    """The names that a cell defines at its top level."""
-    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    targets = [node.targets for node in tree.body if isinstance(node, ast.Assign)]
-    return names | {target.id for group in targets for target in group if isinstance(target, ast.Name)}
-
-
-def check_line(cell: Cell) -> tuple[int, str, str | None]:
-    """A tests cell's one hidden line: its line number in the cell, the exercise and the part that it names."""
-    cure = "it holds exactly one line, check(\"NAME\", NAME) or check(\"NAME\", NAME, part=\"core\")"
-    regions = spans(cell, MARKED["tests"])
-    lines = cell.text.split("\n")
-    held = [at for begin, end in regions for at in range(begin + 1, end) if lines[at].strip()]
-    if len(regions) != 1 or len(held) != 1:
-        raise cell.error(f"the hidden region is not one check line; {cure}")
-    try:
-        call = ast.parse(lines[held[0]], mode="eval").body
-    except SyntaxError:
-        call = None
-    match call:
-        case ast.Call(ast.Name("check"), [ast.Constant(str(name)), ast.Name(answer)], []) if name == answer:
-            return held[0], name, None
-        case ast.Call(ast.Name("check"), [ast.Constant(str(name)), ast.Name(answer)],
-                      [ast.keyword("part", ast.Constant(str(part)))]) if name == answer:
-            return held[0], name, part
-    raise cell.error(f"'{lines[held[0]].strip()}' is no check line; {cure}")
+def _are_attachments(found: Any) -> bool:
+    return isinstance(found, dict) and all(
+        isinstance(files, dict) and all(isinstance(data, str) for data in files.values()) for files in found.values()
+    )

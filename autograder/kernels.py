@@ -1,0 +1,264 @@
+"""A learner's code at work: one IPython kernel per notebook, with limits that name what went over them.
+
+A `Kernel` is one process. A `Session` outlives its kernel: after a death a fresh one runs again all that ran before,
+but for the cell that killed it.
+"""
+
+import ast
+import base64
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import zmq
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client.manager import KernelManager
+from nbformat import NotebookNode
+
+from autograder.outputs import Outputs, error_output
+from autograder.wire import Plan, Seen, WireError, decode, encode
+
+# How a cell may end otherwise than by itself.
+TIME, DEAD = "time limit", "dead kernel"
+_TICK = 0.5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds that things may take: a cell, one exercise's cases, the kernel's start, to stop when interrupted."""
+
+    cell: float = 30
+    probe: float = 30
+    start: float = 60
+    grace: float = 3
+
+
+class Stopped(Exception):
+    """The kernel was stopped, or died, before it answered; `kind` is TIME, DEAD or "no reply"."""
+
+    def __init__(self, kind: str, message: str):
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass
+class Ran:
+    """What came of a cell: its outputs, its number, and how it was stopped ("" when it ended by itself)."""
+
+    outputs: list[NotebookNode] = field(default_factory=list)
+    count: int | None = None
+    stop: str = ""
+
+
+class _OwnPython(KernelSpecManager):
+    """Whatever a notebook or this machine calls "python3": the Python that runs this."""
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        return KernelSpec(argv=[*argv, "--HistoryManager.hist_file=:memory:"], display_name="Python", language="python")
+
+
+def clean_environment(home: Path) -> dict[str, str]:
+    """The environment of learner code: nothing of the instructor's but what a program needs to run.
+
+    One thread for the linear algebra: two kernels on two cores lose by more.
+    """
+    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "SYSTEMROOT", "TZ") if name in os.environ}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    places = dict.fromkeys(("HOME", "TMPDIR", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "MPLCONFIGDIR"), str(home))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.defpath])
+    quiet = {"PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "agg", "NO_COLOR": ""}
+    return {**kept, **threads, **places, **quiet, "PATH": path, "LANG": "C.UTF-8", "NBGRADER_EXECUTION": "autograde"}
+
+
+class Kernel:
+    """One kernel process in a scratch directory that starts as a copy of `files`; dies with the context."""
+
+    def __init__(self, files: Path | None = None, *, limits: Limits = Limits()):
+        self.limits = limits
+        self._files = files
+        self._stopped = False
+
+    def __enter__(self) -> "Kernel":
+        # A short path: a socket's name has room for some hundred characters.
+        self._home = Path(tempfile.mkdtemp(prefix="grade-"))
+        work, own = self._home / "work", self._home / "home"
+        own.mkdir()
+        shutil.copytree(self._files, work, symlinks=True) if self._files else work.mkdir()
+        try:
+            self._start(work, own)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self, work: Path, own: Path) -> None:
+        self._manager = KernelManager(
+            kernel_name="python3", transport="ipc", ip=str(self._home / "k"), kernel_spec_manager=_OwnPython(),
+            connection_file=str(self._home / "kernel.json"),
+        )
+        with (self._home / "log").open("wb") as log:
+            # What the process itself writes must never mix with our own output.
+            self._manager.start_kernel(env=clean_environment(own), cwd=str(work), stdout=log, stderr=log)
+        self._client = self._manager.client()
+        self._client.start_channels(stdin=False, hb=False)
+        try:
+            self._client.wait_for_ready(timeout=self.limits.start)
+        except RuntimeError as problem:
+            tail = (self._home / "log").read_text(errors="replace").strip().splitlines()[-1:]
+            raise Stopped(DEAD, f"the kernel did not start: {tail[0] if tail else problem}") from None
+
+    def __exit__(self, *_: object) -> None:
+        client, manager = getattr(self, "_client", None), getattr(self, "_manager", None)
+        if client is not None:
+            client.stop_channels()
+        if manager is not None and manager.has_kernel:
+            manager.shutdown_kernel(now=True)
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    @property
+    def alive(self) -> bool:
+        """Can more code be run here?"""
+        return not self._stopped
+
+    def run(self, code: str, timeout: float | None = None) -> Ran:
+        """Run a cell; never raises for what the cell does."""
+        limit, outputs = timeout or self.limits.cell, Outputs()
+        try:
+            reply = self._execute(code, limit, outputs)
+        except Stopped as stop:
+            note = error_output("TimeLimit" if stop.kind == TIME else "DeadKernel", str(stop))
+            return Ran([*outputs.without_interrupt(), note], None, stop.kind)
+        return Ran(outputs.done(reply), reply.get("execution_count"))
+
+    def probe(self, expression: str, plans: Sequence[Plan], timeout: float | None = None) -> list[Seen]:
+        """Carry out plans on what `expression` is over there; `Stopped` where no proper answer comes back.
+
+        The findings return in the reply, not through the learner's output.
+        """
+        request = base64.b64encode(encode(list(plans))).decode()
+        served = f"__import__('autograder.probe').probe.serve({expression!r}, base64.b64decode({request!r}), globals())"
+        call = f"(lambda base64: base64.b64encode({served}).decode())(__import__('base64'))"
+        reply = self._execute("", timeout or self.limits.probe, Outputs(), {"found": call})
+        answer = reply.get("user_expressions", {}).get("found", {})
+        try:
+            if answer.get("status") != "ok":
+                raise WireError(f"{answer.get('ename', 'nothing')}: {answer.get('evalue', '')}")
+            found = decode(base64.b64decode(ast.literal_eval(answer["data"]["text/plain"])))
+        except (WireError, ValueError, KeyError, SyntaxError, MemoryError, RecursionError, TypeError) as problem:
+            raise Stopped("no reply", f"no findings came back ({str(problem)[:200]})") from None
+        return found if isinstance(found, list) else []
+
+    # ---- one request and its answers
+
+    def _execute(self, code: str, limit: float, outputs: Outputs, wanted: dict[str, str] | None = None) -> Any:
+        """The content of the kernel's reply. `Stopped` after the limit, with the kernel interrupted or killed."""
+        if self._stopped:
+            raise Stopped(DEAD, "the kernel was stopped earlier")
+        request = self._client.execute(
+            code, silent=wanted is not None, store_history=wanted is None, user_expressions=wanted or {},
+            allow_stdin=False, stop_on_error=False,
+        )
+        reply = self._wait(request, time.monotonic() + limit, outputs)
+        if reply is not None:
+            return reply
+        self._manager.interrupt_kernel()
+        if self._wait(request, time.monotonic() + self.limits.grace, outputs) is None:
+            self._kill()
+            raise Stopped(TIME, f"stopped after {limit:g} s, and did not heed the interrupt")
+        raise Stopped(TIME, f"stopped after {limit:g} s: the time limit of a cell")
+
+    def _wait(self, request: str, deadline: float, outputs: Outputs) -> Any:
+        """Take in messages until the request is answered and its outputs are complete; None at the deadline."""
+        shell, iopub = self._client.shell_channel, self._client.iopub_channel
+        poller, reply, idle = zmq.Poller(), None, False
+        for channel in (shell, iopub):
+            poller.register(channel.socket, zmq.POLLIN)
+        while not (reply is not None and idle):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return reply
+            ready = dict(poller.poll(int(1000 * min(left, _TICK)) + 1))
+            if shell.socket in ready and (message := _take(shell, request)):
+                # After the reply the outputs are already on their way.
+                reply, deadline = message["content"], min(deadline, time.monotonic() + self.limits.grace)
+            if iopub.socket in ready and (message := _take(iopub, request)):
+                idle = message["msg_type"] == "status" and message["content"].get("execution_state") == "idle"
+                outputs.take(message)
+            if not ready and not self._manager.is_alive():
+                self._stopped = True
+                raise Stopped(DEAD, "the kernel died while this ran")
+        return reply
+
+    def _kill(self) -> None:
+        self._stopped = True
+        self._manager.shutdown_kernel(now=True)
+
+
+def _take(channel: Any, request: str) -> Any:
+    """The message that waits on a channel, None where it belongs to another request."""
+    try:
+        message = channel.get_msg(timeout=0)
+    except (Empty, ValueError):
+        return None
+    return message if message["parent_header"].get("msg_id") == request else None
+
+
+class Session:
+    """The kernel of one notebook from its first cell to its last, whatever the cells do to it."""
+
+    def __init__(self, files: Path | None = None, *, limits: Limits = Limits(), lives: int = 4):
+        self._files, self._limits, self._lives = files, limits, lives
+        self._kernel: Kernel | None = None
+        self._done: list[str] = []
+
+    def __enter__(self) -> "Session":
+        self._kernel = Kernel(self._files, limits=self._limits).__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._kernel is not None:
+            self._kernel.__exit__()
+            self._kernel = None
+
+    def run(self, code: str, timeout: float | None = None) -> Ran:
+        """Run a cell; after a death, a fresh kernel stands where this one stood before the cell."""
+        if self._kernel is None:
+            return Ran([error_output("DeadKernel", "not run: kernels died too often before")], None, DEAD)
+        ran = self._kernel.run(code, timeout)
+        if not ran.stop:
+            self._done.append(code)
+        self._revive()
+        return ran
+
+    def probe(self, expression: str, plans: Sequence[Plan], timeout: float | None = None) -> list[Seen]:
+        """As `Kernel.probe`."""
+        if self._kernel is None:
+            raise Stopped(DEAD, "not tried: kernels died too often before")
+        try:
+            return self._kernel.probe(expression, plans, timeout)
+        finally:
+            self._revive()
+
+    def _revive(self) -> None:
+        while self._kernel is not None and not self._kernel.alive:
+            self.__exit__()
+            self._lives -= 1
+            if self._lives > 0:
+                self._kernel = Kernel(self._files, limits=self._limits).__enter__()
+                self._again(self._kernel)
+
+    def _again(self, kernel: Kernel) -> None:
+        """Run again what ran before; what stops now is left out from now on."""
+        for code in list(self._done):
+            if kernel.run(code).stop:
+                self._done.remove(code)
+            if not kernel.alive:
+                return

@@ -1,0 +1,304 @@
+"""One rebuilt notebook at work: its cells are run in order, and every graded cell gets its result.
+
+A test cell with a hidden line `check("NAME", EXPRESSION, part=…)` is judged in this process: plans go to the kernel,
+findings come back, `Trial.verdict` decides; its visible part runs for the learner alone. A test cell of plain asserts,
+as other courses have them, is decided by its own outputs as nbgrader does, except where nbgrader is wrong:
+
+- an error fails the cell wherever it stands; nbgrader stops reading at the first result, which code can display
+- output on stderr, a warning say, fails nothing; nbgrader gives 0
+- of several results the last decides, the cell's own value; nbgrader takes the first
+- a partial mark that is negative, no number or above the maximum is an error of the test and goes to the instructor;
+  nbgrader gives full marks, or stops with the whole submission ungraded
+- a dead kernel costs its own cells, and says so; nbgrader leaves the submission ungraded
+"""
+
+import ast
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nbformat import NotebookNode
+
+from autograder.cells import (
+    SECRET,
+    grade_id,
+    is_answer,
+    is_graded,
+    is_skipped,
+    is_tests,
+    points,
+    released,
+    same_text,
+)
+from autograder.checks import EXERCISES
+from autograder.errors import CourseError
+from autograder.judge import Trial, Verdict
+from autograder.kernels import DEAD, TIME, Ran, Session, Stopped
+from autograder.outputs import error_output
+from autograder.wire import Raised, Seen
+
+# The judge seeds torch's generators and catches what the catalogue's answers print: one at a time.
+_JUDGING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one graded cell came to. `points` is None until an instructor has graded it.
+
+    verdict: "passed", "failed" (judged, and wrong), "blank", "error" (could not be judged), "manual".
+    """
+
+    cell: str
+    exercise: str
+    part: str
+    points: float | None
+    max_points: float
+    verdict: str
+    check: str = ""
+    kind: str | None = None
+    message: str = ""
+    visible: str = ""
+
+    @property
+    def to_look_at(self) -> bool:
+        """Should an instructor look, though there is a mark? Where what failed may not be the answer."""
+        return self.verdict == "error" and self.kind not in (TIME, "not defined")
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """The hidden line of a test cell, and what of the cell the learner sees."""
+
+    exercise: str
+    expression: str
+    part: str | None
+    visible: str
+
+
+def hidden_line(cell: NotebookNode) -> Hidden | None:
+    """The `check(…)` of a test cell, None where the cell is one of plain asserts."""
+    region = SECRET.search(cell.source)
+    try:
+        body = ast.parse(region.group()).body if region else []
+    except SyntaxError:
+        return None
+    calls = [call for node in body if (call := _check_call(node)) is not None]
+    if not calls:
+        return None
+    rest = [node for node in body if _check_call(node) is None and not isinstance(node, ast.ImportFrom)]
+    if len(calls) > 1 or rest:
+        raise CourseError(f"cell '{grade_id(cell)}': its hidden tests hold more than one check line; split the cell")
+    name, expression, part = _arguments(calls[0], grade_id(cell))
+    return Hidden(name, expression, part, SECRET.sub("", cell.source))
+
+
+def _check_call(node: ast.stmt) -> ast.Call | None:
+    call = node.value if isinstance(node, ast.Expr) else None
+    return call if isinstance(call, ast.Call) and ast.unparse(call.func) == "check" else None
+
+
+def _arguments(call: ast.Call, cell: str) -> tuple[str, str, str | None]:
+    words: dict[str | None, Any] = {word.arg: getattr(word.value, "value", None) for word in call.keywords}
+    if len(call.args) != 2 or not isinstance(call.args[0], ast.Constant) or set(words) - {"part"}:
+        wanted = 'check("NAME", NAME) or check("NAME", NAME, part="core")'
+        raise CourseError(f"cell '{cell}': its hidden line is not of the form {wanted}; mend it")
+    name = call.args[0].value
+    if not isinstance(name, str) or name not in EXERCISES:
+        raise CourseError(f"cell '{cell}': there are no checks for {name!r}; add them to autograder/checks")
+    return name, ast.unparse(call.args[1]), words.get("part")
+
+
+# ---- running ----------------------------------------------------------------------------------------------------
+
+
+def mark(
+    nb: NotebookNode, stubs: Mapping[str, str], session: Session, *, secret: str = ""
+) -> tuple[NotebookNode, list[Result]]:
+    """Run the notebook's cells and mark them: the notebook with its outputs, and a result per graded cell.
+
+    `stubs` is the released text of every answer cell, to know an answer that was not given.
+    """
+    marks = _Marks(nb, stubs, session, secret)
+    for place, cell in enumerate(nb.cells):
+        if is_graded(cell):
+            marks.results.append(marks.tests(place) if is_tests(cell) else _by_hand(cell, stubs))
+        elif cell.cell_type == "code" and cell.source.strip() and not is_skipped(cell):
+            marks.put(cell, session.run(cell.source))
+    return nb, marks.results
+
+
+def _by_hand(cell: NotebookNode, stubs: Mapping[str, str]) -> Result:
+    name = grade_id(cell)
+    if is_answer(cell) and same_text(cell.source) in ("", stubs.get(name, "")):
+        return Result(name, name, "", 0.0, points(cell), "blank", message="not answered")
+    return Result(name, name, "", None, points(cell), "manual")
+
+
+class _Marks:
+    """The marking of one notebook."""
+
+    def __init__(self, nb: NotebookNode, stubs: Mapping[str, str], session: Session, secret: str):
+        self.nb, self.stubs, self.session, self.secret = nb, stubs, session, secret
+        self.results: list[Result] = []
+        self.stops: dict[str, str] = {}
+
+    def put(self, cell: NotebookNode, ran: Ran) -> None:
+        """Keep a cell's outputs, and in what way it did not come to its end."""
+        cell["outputs"], cell["execution_count"] = ran.outputs, ran.count
+        error = next((output for output in ran.outputs if output.output_type == "error"), None)
+        if error is not None:
+            self.stops[_key(cell)] = _brief(error)
+
+    def tests(self, place: int) -> Result:
+        """Mark a test cell; its outputs are then what the result says."""
+        cell = self.nb.cells[place]
+        hidden = hidden_line(cell)
+        result = self._asserts(place) if hidden is None else self._judged(place, hidden)
+        if hidden is not None and result.verdict == "passed":
+            cell["outputs"] = []
+        elif hidden is not None:
+            cell["outputs"] = [error_output("WrongAnswer", result.message)]
+        return result
+
+    def _judged(self, place: int, hidden: Hidden) -> Result:
+        cell = self.nb.cells[place]
+        ran = self.session.run(hidden.visible)
+        cell["execution_count"] = ran.count
+        blank = Result(grade_id(cell), hidden.exercise, hidden.part or "", 0.0, points(cell), "error")
+        blank = replace(blank, visible=next((_said(o) for o in ran.outputs if o.output_type == "error"), ""))
+        if ran.stop:
+            return replace(blank, kind=ran.stop, message=f"your code, tried by the visible tests, was {_how(ran)}")
+        with _JUDGING:
+            trial = Trial(EXERCISES[hidden.exercise], hidden.part, self.secret)
+        try:
+            found = self.session.probe(hidden.expression, trial.plans)
+        except Stopped as stop:
+            return replace(blank, kind=stop.kind, message=f"your code could not be tried to the end: {stop}")
+        with _JUDGING:
+            verdict = trial.verdict(found)
+        return self._settled(replace(blank, check=verdict.check), verdict, found, place, hidden)
+
+    def _settled(self, result: Result, verdict: Verdict, found: Sequence[Seen], place: int, hidden: Hidden) -> Result:
+        if verdict.passed:
+            return replace(result, verdict="passed", points=result.max_points)
+        answer = self._answer_of(place, hidden.exercise)
+        if answer is not None and self._is_blank(answer) and _nothing_there(found):
+            return replace(result, verdict="blank", message="not answered")
+        missing = found[0].found.get("answer") if found else None
+        if isinstance(missing, Raised) and missing.step == "answer":
+            return replace(result, kind="not defined", message=self._undefined(hidden, missing, answer))
+        return replace(result, verdict="failed", kind=verdict.kind, message=verdict.message)
+
+    def _undefined(self, hidden: Hidden, missing: Raised, answer: NotebookNode | None) -> str:
+        stop = self._stop_of([answer] if answer is not None else [])
+        plain = missing.kind == "NameError"
+        text = f"{hidden.expression} is not defined" if plain else f"{missing.kind}: {missing.message}"
+        return f"{text}: its cell stopped with {stop}" if stop else f"{text}: no cell of the notebook defines it"
+
+    def _stop_of(self, cells: list[NotebookNode]) -> str:
+        """The error with which the first of the cells stopped, "" where all came to their end."""
+        return next((self.stops[key] for cell in cells if (key := _key(cell)) in self.stops), "")
+
+    def _answer_of(self, place: int, name: str) -> NotebookNode | None:
+        """The answer cell of that name, else the last answer above the test."""
+        above = [cell for cell in self.nb.cells[:place] if is_answer(cell) and cell.cell_type == "code"]
+        named = [cell for cell in above if grade_id(cell) == name]
+        return (named or above or [None])[-1]
+
+    def _is_blank(self, cell: NotebookNode) -> bool:
+        """Nothing but the stub, or no code at all."""
+        text = same_text(cell.source)
+        return text == self.stubs.get(grade_id(cell)) or all(not line or line[0] == "#" for line in text.split("\n"))
+
+    # ---- plain asserts, as nbgrader does
+
+    def _asserts(self, place: int) -> Result:
+        cell = self.nb.cells[place]
+        name, most = grade_id(cell), points(cell)
+        ran = self.session.run(cell.source) if cell.source.strip() else Ran()
+        self.put(cell, ran)
+        cell["outputs"] = _errors_first(ran.outputs)
+        result = Result(name, name.removesuffix("-tests"), "", 0.0, most, "failed")
+        error = next((output for output in cell.outputs if output.output_type == "error"), None)
+        if ran.stop:
+            return replace(result, verdict="error", kind=ran.stop, message=f"the tests were {_how(ran)}")
+        if error is not None:
+            return self._assert_failed(result, error, place)
+        given = _given(cell.outputs, most)
+        if given is None:
+            return replace(result, verdict="error", kind="partial mark", message="the test gave a mark out of range")
+        whole = given >= most
+        return replace(result, points=given, verdict="passed" if whole else "failed",
+                       message="" if whole else f"{given:g} of {most:g} points")
+
+    def _assert_failed(self, result: Result, error: NotebookNode, place: int) -> Result:
+        answers = self._answers_since(place)
+        if answers and all(self._is_blank(answer) for answer in answers):
+            return replace(result, verdict="blank", message="not answered")
+        stop = self._stop_of(answers)
+        if error.ename == "NameError" and stop:
+            text = f"{_said(error)}: the answer's cell stopped with {stop}"
+            return replace(result, verdict="error", kind="not defined", message=text)
+        return replace(result, message=_said(error))
+
+    def _answers_since(self, place: int) -> list[NotebookNode]:
+        """The answers between a test cell and the test before it."""
+        found: list[NotebookNode] = []
+        for cell in reversed(self.nb.cells[:place]):
+            if found and is_tests(cell):
+                break
+            if is_answer(cell) and cell.cell_type == "code":
+                found.append(cell)
+        return found
+
+
+def _key(cell: NotebookNode) -> str:
+    return cell.get("id") or grade_id(cell)
+
+
+def _nothing_there(found: Sequence[Seen]) -> bool:
+    """Did the probe meet a stub, or no object at all?"""
+    raised = [value for seen in found for value in seen.found.values() if isinstance(value, Raised)]
+    return any(value.kind == "NotImplementedError" or value.step == "answer" for value in raised)
+
+
+def _how(ran: Ran) -> str:
+    said = next((str(output.evalue) for output in ran.outputs if output.output_type == "error"), ran.stop)
+    return said if ran.stop != DEAD else f"not run to the end: {said}"
+
+
+def _said(error: NotebookNode) -> str:
+    """The text of an error in one line; an assert without a text says at least that it failed."""
+    text = " ".join(str(error.evalue).split())[:500]
+    return text if error.ename == "AssertionError" and text else f"{error.ename}: {text}".rstrip(": ")
+
+
+def _brief(error: NotebookNode) -> str:
+    return f"{error.ename}: {' '.join(str(error.evalue).split())[:200]}".rstrip(": ")
+
+
+def _errors_first(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """Outputs from which nbgrader reads what we decided: nothing on stderr, an error ahead of any result."""
+    kept = [output for output in outputs if output.get("name") != "stderr"]
+    results = [output for output in kept if output.output_type == "execute_result"]
+    rest = [output for output in kept if output.output_type not in ("execute_result", "error")]
+    return [*rest, *(output for output in kept if output.output_type == "error"), *results[-1:]]
+
+
+def _given(outputs: list[NotebookNode], most: float) -> float | None:
+    """The points that a test without an error gives: its value where that is a number, else all; None out of range."""
+    value = next((output for output in reversed(outputs) if output.output_type == "execute_result"), None)
+    if value is None:
+        return most
+    try:
+        given = float(value.data.get("text/plain", ""))
+    except ValueError:
+        return most
+    return given if math.isfinite(given) and 0 <= given <= most else None
+
+
+def stubs_of(edition: NotebookNode) -> dict[str, str]:
+    """The released text of every answer cell of an edition."""
+    return {grade_id(cell): released(cell) for cell in edition.cells if is_answer(cell)}
