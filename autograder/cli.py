@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from autograder.course import Project
+from autograder.course import Course, Project
 from autograder.errors import CourseError
 
 
@@ -63,3 +63,24 @@ def doctor() -> None:
         click.echo(one.line())
     if lacking := [one.name for one in findings if one.state == "missing"]:
         raise CourseError(f"needed and not here: {', '.join(lacking)}; each line above says what to do")
+
+
+@main.command()
+@click.argument("places", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option("--feedback", "course", type=click.Path(exists=True, file_okay=False, path_type=Path), default=None,
+              help="An nbgrader course: look into its feedback files, too.")
+@click.pass_obj
+def audit(start: Path | None, places: tuple[Path, ...], course: Path | None) -> None:
+    """Look for solutions, hidden tests and mark schemes in what learners and readers get.
+
+    PLACES are files and folders; without any, chapters/ and the built book.
+    """
+    from autograder import audit
+
+    leaks = audit.audit(Project.find(start), *places, say=click.echo)
+    leaks += audit.audit_feedback(Project.find(start), Course(course), say=click.echo) if course else []
+    for leak in leaks:
+        click.echo(leak)
+    if leaks:
+        raise CourseError(f"{len(leaks)} leaks, listed above; mend each in solutions/ (or list it in audit.ALLOWED)")
+    click.echo("nothing leaks")

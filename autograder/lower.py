@@ -15,7 +15,7 @@ ROLES = ("cite:p", "cite:t", "ref", "doc", "term")
 
 _OPEN = re.compile(r"(:{3,})\{([^}]*)\}\s*(.*)")
 _CLOSE = re.compile(r"(:{3,})\s*")
-_FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})(.*)")
+_FENCE = re.compile(r"\s*(`{3,}|~{3,})([^`]*)")
 _LABEL = re.compile(r"\(([\w:.-]+)\)=\s*")
 _EQUATION_LABEL = re.compile(r"\$\$\s*\([\w:.-]+\)\s*$")
 # A role, or a stretch in which nothing is a role: a code span, mathematics.
@@ -76,8 +76,9 @@ def blocks(text: str) -> Iterator[str | Directive]:
             plain = []
             yield Directive(opening[2], opening[3].strip(), "\n".join(lines[at + 1:end]), at)
         else:
-            if _CLOSE.fullmatch(lines[at]):
-                raise CourseError("':::' closes no directive; open one with ':::{name}' or remove it")
+            if re.match(r"\s*:::", lines[at]):
+                raise CourseError(f"'{lines[at].strip()}' neither opens nor closes a directive; write "
+                                  "':::{name} title' at the start of a line and ':::' below it, or remove it")
             end = at
             plain.append(lines[at])
         at = end + 1
@@ -87,7 +88,7 @@ def blocks(text: str) -> Iterator[str | Directive]:
 def _end_of_fence(lines: list[str], start: int, fence: re.Match[str]) -> int:
     if "{" in fence[2]:
         raise CourseError(f"unknown directive '{fence[2].strip()}'; directives have colon fences, ':::{{name}}'")
-    closing = re.compile(rf"\s{{0,3}}{re.escape(fence[1][0])}{{{len(fence[1])},}}\s*")
+    closing = re.compile(rf"\s*{re.escape(fence[1][0])}{{{len(fence[1])},}}\s*")
     for at in range(start + 1, len(lines)):
         if closing.fullmatch(lines[at]):
             return at
@@ -187,7 +188,8 @@ def _directive(directive: Directive, links: Links) -> str:
     if directive.name == "quiz":
         return quiz_text(quiz(directive), lambda text: _inline(text, links))
     options, body = _options(directive)
-    body = lower(body, links)
+    # A notebook takes mathematics out before it reads Markdown, with any quote signs inside.
+    body = re.sub(r"\$\$.*?\$\$", lambda math: math[0].replace("\n", " "), lower(body, links), flags=re.DOTALL)
     title = _inline(directive.title, links)
     if directive.name == "hint":
         return folded(f"Hint: {title}" if title else "Hint", body)
@@ -234,8 +236,13 @@ def links(project: Project) -> Links:
         heading = re.search(r"^# (.+)$", text, re.MULTILINE)
         labels[path.stem] = (heading[1].strip() if heading else path.stem, url)
         for label, title in re.findall(r"^\(([\w:.-]+)\)=\s*\n(?:\s*\n)*(?:#+ (.+))?", text, re.MULTILINE):
-            labels[label] = (title.strip() or label, f"{url}#{label.replace('_', '-').lower()}" if url else "")
+            labels[label] = (title.strip() or label, f"{url}#{_anchor(label)}" if url else "")
     return Links(_bibliography(project), labels)
+
+
+def _anchor(label: str) -> str:
+    """The id that Sphinx gives a label in its pages."""
+    return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")
 
 
 def _published(project: Project) -> str:
@@ -251,9 +258,10 @@ def _bibliography(project: Project) -> dict[str, tuple[str, str, str]]:
     cited = {}
     for path in sorted(project.book.glob("*.bib")):
         for key, entry in parse_file(str(path), bib_format="bibtex").entries.items():
-            names = [" ".join(person.last_names) for person in entry.persons.get("author", [])]
+            names = [" ".join(map(str, (*person.rich_prelast_names, *person.rich_last_names)))
+                     for person in entry.persons.get("author", [])]
             authors = f"{names[0]} et al." if len(names) > 2 else " & ".join(names) or key
             doi = entry.fields.get("doi", "")
             url = entry.fields.get("url") or (f"https://doi.org/{doi}" if doi else "")
-            cited[key] = (authors.replace("{", "").replace("}", ""), entry.fields.get("year", ""), url)
+            cited[key] = (authors, entry.fields.get("year", ""), url)
     return cited
