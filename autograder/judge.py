@@ -119,14 +119,14 @@ class Trial:
         self.plans = [Plan(seed=index) for index in range(len(self.cases))]
         self.names = [exercise.plan(case, plan) for case, plan in zip(self.cases, self.plans)]
 
-    def verdict(self, found: Sequence[Seen]) -> Verdict:
-        """Judge case by case; the first that fails is diagnosed and decides."""
+    def verdict(self, found: Sequence[Seen], *, diagnose: bool = True) -> Verdict:
+        """Judge case by case; the first that fails decides and, unless told not to, is diagnosed."""
         if len(found) != len(self.plans) or not all(isinstance(seen, Seen) for seen in found):
             return Verdict(False, "complete", None, "your code stopped before all cases were tried")
         for index, (case, names, seen) in enumerate(zip(self.cases, self.names, found)):
             failure = self._failure(case, Sight(names, seen))
             if failure is not None:
-                return self._named(index, failure, found)
+                return self._named(index, failure, found if diagnose else [])
         return Verdict(True)
 
     def _failure(self, case: Case, sight: Sight) -> WrongAnswer | None:
@@ -142,7 +142,7 @@ class Trial:
     def _named(self, index: int, failure: WrongAnswer, found: Sequence[Seen]) -> Verdict:
         tried = self.cases[index].describe()
         where = f"\nTried with: {tried}" if tried else ""
-        entry = self._match(index, found)
+        entry = self._match(index, found) if found else None
         if entry is not None:
             return Verdict(False, failure.check, entry.kind, entry.message + where)
         return Verdict(False, failure.check, failure.kind, failure.message + where)
@@ -248,7 +248,7 @@ def _compare(got: np.ndarray, want: np.ndarray, what: str, check: str, tolerance
     if np.isnan(got).any() and not np.isnan(want).any():
         raise WrongAnswer(f"{what} has NaN in it" + (f": {why}" if why else ""), check="finite")
     with np.errstate(invalid="ignore", over="ignore"):
-        fits = np.abs(got - want) <= tolerance * (1 + np.abs(want))
+        fits = (np.abs(got - want) <= tolerance * (1 + np.abs(want))) & np.isfinite(want)
     fits |= got == want
     fits |= np.isnan(got) & np.isnan(want)
     if fits.all():
