@@ -131,9 +131,10 @@ def _check_together(cells: list[Cell], name: str) -> None:
         raise setups[1].error("a second setup cell; remove it")
     if code[0] is not setups[0]:
         raise code[0].error("code before the setup cell; move it below")
-    for identity, count in Counter(cell.id for cell in cells if cell.id).items():
+    named = [cell.id or cell.role for cell in cells if cell.id or cell.role == "setup"]   # whose id is its role
+    for identity, count in Counter(named).items():
         if count > 1:
-            again = [cell for cell in cells if cell.id == identity][1]
+            again = [cell for cell in cells if cell.id == identity][-1]
             raise again.error(f"the id '{identity}' is used {count} times; give each cell its own")
     exercises = [cell for cell in cells if cell.role == "exercise"]
     for cell in cells:
@@ -224,26 +225,20 @@ def role(cell: NotebookNode) -> str | None:
 def regions(notebook: NotebookNode) -> list[Secret]:
     """Every solution region, hidden test, mark scheme and model answer of an nbgrader source notebook."""
     secrets = []
-    for cell in notebook.cells:
-        lines, inside = cell.source.split("\n"), set()   # type: tuple[list[str], set[int]]
-        for name in MARKED.values():
-            for begin, end in syntax.spans(Cell(cell.id, cell.cell_type, cell.source), name):
-                secrets.append(Secret(name.lower(), cell.id, "\n".join(lines[begin + 1:end])))
-                inside |= set(range(begin, end + 1))
-        if cell.cell_type == "markdown" and cell.metadata.get("nbgrader", {}).get("solution"):
-            answer = "\n".join(line for at, line in enumerate(lines) if at not in inside)
-            secrets.append(Secret("model answer", cell.id, answer))
+    for one in notebook.cells:
+        cell, lines = Cell(one.id, one.cell_type, one.source), one.source.split("\n")
+        secrets += [Secret(name.lower(), one.id, "\n".join(lines[begin + 1:end]))
+                    for name in MARKED.values() for begin, end in syntax.spans(cell, name)]
+        if _is_written(one):
+            secrets.append(Secret("model answer", one.id, "\n".join(syntax.public(cell))))
     return [secret for secret in secrets if secret.text.strip()]
 
 
 def public(notebook: NotebookNode) -> dict[str, str]:
-    """The text that learners may see, by cell id: that of `load`'s notebook but for its secrets."""
-    found = {}
-    for cell in notebook.cells:
-        lines = cell.source.split("\n")
-        for name in MARKED.values():
-            for begin, end in reversed(syntax.spans(Cell(cell.id, cell.cell_type, "\n".join(lines)), name)):
-                del lines[begin:end + 1]
-        answer = cell.cell_type == "markdown" and cell.metadata.get("nbgrader", {}).get("solution")
-        found[cell.id] = "" if answer else "\n".join(lines)
-    return found
+    """The text that learners may see, by cell id: that of an nbgrader source notebook but for its secrets."""
+    return {one.id: "" if _is_written(one) else "\n".join(syntax.public(Cell(one.id, one.cell_type, one.source)))
+            for one in notebook.cells}
+
+
+def _is_written(cell: NotebookNode) -> bool:
+    return cell.cell_type == "markdown" and bool(cell.metadata.get("nbgrader", {}).get("solution"))

@@ -58,16 +58,18 @@ class Cell:
 def check(cell: Cell) -> None:
     """Raise CourseError for what is wrong with a cell by itself."""
     _check_fields(cell)
-    _check_markers(cell)
-    if cell.kind == "markdown":
+    if cell.kind == "markdown":   # first: a code fence left open swallows cells, markers and all
         try:
             lower.inspect(cell.text)
         except CourseError as problem:
             raise cell.error(str(problem)) from problem
-    elif cell.role == "setup":
+    _check_markers(cell)
+    if cell.role == "written" and not "".join(public(cell)).strip():
+        raise cell.error("no model answer beside the mark scheme; write one, in the same cell")
+    if cell.role == "setup":
         if cell.text.strip() != SETUP:
             raise cell.error(f"a setup cell holds exactly {' and '.join(map(repr, SETUP.splitlines()))}; write that")
-    else:
+    elif cell.kind == "code":
         _check_code(cell)
 
 
@@ -97,7 +99,7 @@ def _check_markers(cell: Cell) -> None:
         if line.strip() in MARKERS:
             if mine is None or not line.strip().endswith(f" {mine}"):
                 raise cell.error(f"the marker '{line.strip()}' has no place in this cell; remove it or tag the cell")
-        elif marker_like(line):
+        elif marker_like(line, prose=cell.kind == "markdown"):
             raise cell.error(f"'{line.strip()}' is no marker but looks like one; write exactly "
                              f"'### BEGIN {mine or 'SOLUTION'}' or '### END {mine or 'SOLUTION'}' on its own line, "
                              "or other words")
@@ -108,11 +110,11 @@ def _check_markers(cell: Cell) -> None:
         raise cell.error(f"{cell.role} cell without a {mine.lower()} region; {cure}")
 
 
-def marker_like(line: str) -> bool:
+def marker_like(line: str, *, prose: bool = False) -> bool:
     """Would nbgrader, or a hurried eye, take this line for a marker?"""
     if any(words in line for words in WORDS):
         return True
-    for text in (line, line.partition("#")[2]):
+    for text in (line if prose else "", line.partition("#")[2]):
         words = re.sub(r"[\W\d_]+", " ", unicodedata.normalize("NFKC", text).upper()).strip()
         if 7 <= len(words) <= 24 and any(SequenceMatcher(None, words, meant).ratio() >= _CLOSE for meant in _MEANT):
             return True
@@ -137,6 +139,13 @@ def spans(cell: Cell, name: str) -> list[tuple[int, int]]:
     if start is not None:
         raise cell.error(f"the region '### BEGIN {name}' is never closed; add '### END {name}'")
     return found
+
+
+def public(cell: Cell) -> list[str]:
+    """A cell's lines but for those of its regions, markers included."""
+    lines = cell.text.split("\n")
+    hidden = {at for name in MARKED.values() for begin, end in spans(cell, name) for at in range(begin, end + 1)}
+    return [line for at, line in enumerate(lines) if at not in hidden]
 
 
 def _check_code(cell: Cell) -> None:
