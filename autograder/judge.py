@@ -149,14 +149,18 @@ class Trial:
 
     def _match(self, index: int, found: Sequence[Seen]) -> Entry | None:
         """The catalogue's entry that behaves as this answer does: in the failing case, then in the most others."""
-        matching = [entry for entry in self.exercise.wrong if self._alike(index, entry, found)]
+        matching = [entry for entry in self.exercise.wrong if self._alike(index, entry, found, failing=True)]
         if len(matching) < 2:
             return matching[0] if matching else None
         others = [i for i in range(len(self.plans)) if i != index]
         return max(matching, key=lambda entry: sum(self._alike(i, entry, found) for i in others))
 
-    def _alike(self, index: int, entry: Entry, found: Sequence[Seen]) -> bool:
-        return alike(carry_out(self.plans[index], entry.answer).found, found[index].found)
+    def _alike(self, index: int, entry: Entry, found: Sequence[Seen], *, failing: bool = False) -> bool:
+        """Does the entry behave as the answer does in this case (and, where asked, fail in it)?"""
+        seen = carry_out(self.plans[index], entry.answer)
+        if not alike(seen.found, found[index].found):
+            return False
+        return not failing or self._failure(self.cases[index], Sight(self.names[index], seen)) is not None
 
 
 def _generator(secret: str, name: str) -> np.random.Generator:

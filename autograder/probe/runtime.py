@@ -85,7 +85,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _reseed(seed: int) -> None:
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed also formats a stack trace per device: 0.1 ms
     np.random.seed(seed)
     random.seed(seed)
 
