@@ -30,6 +30,9 @@ _SWAPS: dict[type, list[type]] = {
 }
 
 
+_SYMMETRIC = {"transpose", "swapaxes", "isinstance"}  # swapping their first two arguments changes nothing, or only types
+
+
 def mutants(source: str) -> Iterator[tuple[str, str]]:
     """Every mutant of a definition as (what was changed, the new source)."""
     tree = ast.parse(source)
@@ -91,7 +94,9 @@ def _constants(node):
 
 def _calls(node):
     if isinstance(node, ast.Call):
-        if len(node.args) >= 2 and not any(isinstance(arg, ast.Starred) for arg in node.args[:2]):
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        plain = len(node.args) >= 2 and not any(isinstance(arg, ast.Starred) for arg in node.args[:2])
+        if plain and name not in _SYMMETRIC:
             yield "first two arguments swapped", lambda n: n.args.__setitem__(slice(0, 2), n.args[1::-1])
         for i, keyword in enumerate(node.keywords):
             yield f"argument {keyword.arg} dropped", lambda n, i=i: n.keywords.pop(i)
