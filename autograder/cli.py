@@ -1,5 +1,6 @@
 """The command line. Every command is thin: the rooms do the work."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -84,3 +85,70 @@ def audit(start: Path | None, places: tuple[Path, ...], course: Path | None) -> 
     if leaks:
         raise CourseError(f"{len(leaks)} leaks, listed above; mend each in solutions/ (or list it in audit.ALLOWED)")
     click.echo("nothing leaks")
+
+
+_COURSE = click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+_CHAPTER = click.option("--chapter", help="Only this chapter (nbgrader's assignment).")
+_STUDENT = click.option("--student", help="Only this student.")
+
+
+@main.command()
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.pass_obj
+def init(start: Path | None, directory: Path) -> None:
+    """Make an nbgrader course of the chapters in DIRECTORY, or bring the chapters of one up to date."""
+    from autograder.newcourse import init
+
+    course = init(Project.find(start), directory, say=click.echo)
+    click.echo(f"{course.root}: release/ is for the learners; put what they hand in into submitted/STUDENT/CHAPTER/")
+
+
+@main.command()
+@_COURSE
+@_CHAPTER
+@_STUDENT
+@click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="one per core",
+              help="How many submissions to run at a time.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON record per learner and exercise, nothing else.")
+def grade(directory: Path, chapter: str | None, student: str | None, jobs: int, as_json: bool) -> None:
+    """Grade what was handed in to the nbgrader course in DIRECTORY, into its own gradebook."""
+    from autograder import grade, report
+
+    with report.Watch() as watch:
+        records = grade.grade(Course(directory), chapter=chapter, student=student, jobs=jobs, watch=watch)
+    parts: list[Any] = [report.as_json(records)] if as_json else [*report.score_tables(records), *watch.summary()]
+    for part in parts:
+        report.tell(part)
+
+
+@main.command()
+@_COURSE
+@_CHAPTER
+@_STUDENT
+def feedback(directory: Path, chapter: str | None, student: str | None) -> None:
+    """Write a page of feedback for each graded notebook of the course in DIRECTORY."""
+    from autograder.feedback import feedback
+
+    pages = feedback(Course(directory), chapter=chapter, student=student)
+    click.echo(f"{len(pages)} pages of feedback in {Course(directory).feedback}")
+
+
+@main.command()
+@_COURSE
+@_CHAPTER
+def report(directory: Path, chapter: str | None) -> None:
+    """Say how the class of the course in DIRECTORY did, exercise by exercise."""
+    from autograder import report
+
+    for part in report.report(Course(directory), chapter=chapter):
+        report.tell(part)
+
+
+@main.command()
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.pass_obj
+def sample(start: Path | None, directory: Path) -> None:
+    """Make a course with a made-up class in DIRECTORY, to try the grader on."""
+    from autograder.sample import sample
+
+    sample(Project.find(start), directory, say=click.echo)

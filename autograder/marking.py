@@ -14,6 +14,7 @@ as other courses have them, is decided by its own outputs as nbgrader does, exce
 
 import ast
 import math
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -110,30 +111,38 @@ def _arguments(call: ast.Call, cell: str) -> tuple[str, str, str | None]:
     return name, ast.unparse(call.args[1]), words.get("part")
 
 
+def exercise_of(cell: NotebookNode) -> tuple[str, str]:
+    """The exercise, and the part of it, that a graded cell stands for."""
+    hidden = hidden_line(cell) if is_tests(cell) else None
+    return (hidden.exercise, hidden.part or "") if hidden else (grade_id(cell).removesuffix("-tests"), "")
+
+
 # ---- running ----------------------------------------------------------------------------------------------------
 
 
-def mark(
-    nb: NotebookNode, stubs: Mapping[str, str], session: Session, *, secret: str = ""
-) -> tuple[NotebookNode, list[Result]]:
-    """Run the notebook's cells and mark them: the notebook with its outputs, and a result per graded cell.
+@dataclass(frozen=True)
+class Marked:
+    """A notebook that was run: with its outputs, a result per graded cell, and the answers that were not given."""
+
+    notebook: NotebookNode
+    results: list[Result]
+    unanswered: frozenset[str]
+
+
+def mark(nb: NotebookNode, stubs: Mapping[str, str], session: Session, *, secret: str = "") -> Marked:
+    """Run the notebook's cells, in place, and mark them.
 
     `stubs` is the released text of every answer cell, to know an answer that was not given.
     """
     marks = _Marks(nb, stubs, session, secret)
     for place, cell in enumerate(nb.cells):
-        if is_graded(cell):
-            marks.results.append(marks.tests(place) if is_tests(cell) else _by_hand(cell, stubs))
+        if is_tests(cell):
+            marks.results.append(marks.tests(place))
         elif cell.cell_type == "code" and cell.source.strip() and not is_skipped(cell):
             marks.put(cell, session.run(cell.source))
-    return nb, marks.results
-
-
-def _by_hand(cell: NotebookNode, stubs: Mapping[str, str]) -> Result:
-    name = grade_id(cell)
-    if is_answer(cell) and same_text(cell.source) in ("", stubs.get(name, "")):
-        return Result(name, name, "", 0.0, points(cell), "blank", message="not answered")
-    return Result(name, name, "", None, points(cell), "manual")
+        if is_graded(cell) and not is_tests(cell):
+            marks.results.append(marks.by_hand(cell))
+    return Marked(nb, marks.results, frozenset(grade_id(cell) for cell in nb.cells if marks.is_blank(cell)))
 
 
 class _Marks:
@@ -150,6 +159,19 @@ class _Marks:
         error = next((output for output in ran.outputs if output.output_type == "error"), None)
         if error is not None:
             self.stops[_key(cell)] = _brief(error)
+
+    def is_blank(self, cell: NotebookNode) -> bool:
+        """An answer that is nothing but the stub, or no code at all."""
+        text = same_text(cell.source)
+        empty = not text or (cell.cell_type == "code" and all(not line or line[0] == "#" for line in text.split("\n")))
+        return is_answer(cell) and (empty or text == self.stubs.get(grade_id(cell)))
+
+    def by_hand(self, cell: NotebookNode) -> Result:
+        """A cell that a person grades; what was not answered needs nobody."""
+        name = grade_id(cell)
+        if self.is_blank(cell):
+            return Result(name, name, "", 0.0, points(cell), "blank", message="not answered")
+        return Result(name, name, "", None, points(cell), "manual")
 
     def tests(self, place: int) -> Result:
         """Mark a test cell; its outputs are then what the result says."""
@@ -184,7 +206,7 @@ class _Marks:
         if verdict.passed:
             return replace(result, verdict="passed", points=result.max_points)
         answer = self._answer_of(place, hidden.exercise)
-        if answer is not None and self._is_blank(answer) and _nothing_there(found):
+        if answer is not None and self.is_blank(answer) and _nothing_there(found):
             return replace(result, verdict="blank", message="not answered")
         missing = found[0].found.get("answer") if found else None
         if isinstance(missing, Raised) and missing.step == "answer":
@@ -206,11 +228,6 @@ class _Marks:
         above = [cell for cell in self.nb.cells[:place] if is_answer(cell) and cell.cell_type == "code"]
         named = [cell for cell in above if grade_id(cell) == name]
         return (named or above or [None])[-1]
-
-    def _is_blank(self, cell: NotebookNode) -> bool:
-        """Nothing but the stub, or no code at all."""
-        text = same_text(cell.source)
-        return text == self.stubs.get(grade_id(cell)) or all(not line or line[0] == "#" for line in text.split("\n"))
 
     # ---- plain asserts, as nbgrader does
 
@@ -235,7 +252,7 @@ class _Marks:
 
     def _assert_failed(self, result: Result, error: NotebookNode, place: int) -> Result:
         answers = self._answers_since(place)
-        if answers and all(self._is_blank(answer) for answer in answers):
+        if answers and all(self.is_blank(answer) for answer in answers):
             return replace(result, verdict="blank", message="not answered")
         stop = self._stop_of(answers)
         if error.ename == "NameError" and stop:
@@ -276,7 +293,9 @@ def _said(error: NotebookNode) -> str:
 
 
 def _brief(error: NotebookNode) -> str:
-    return f"{error.ename}: {' '.join(str(error.evalue).split())[:200]}".rstrip(": ")
+    """An error in one line; of the place of a syntax error its line alone, the file being the kernel's."""
+    text = re.sub(r"\(\S+\.py, (line \d+)\)$", r"(\1)", " ".join(str(error.evalue).split()))
+    return f"{error.ename}: {text[:200]}".rstrip(": ")
 
 
 def _errors_first(outputs: list[NotebookNode]) -> list[NotebookNode]:

@@ -1,0 +1,245 @@
+"""nbgrader's gradebook and its API: the only room that knows either, and SQL.
+
+nbgrader's methods commit one by one; here they run inside one transaction of ours, so that a submission is saved
+whole or not at all.
+"""
+
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+from nbgrader.api import Gradebook, MissingEntry
+from nbgrader.converters import GenerateAssignment
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.preprocessors import AssignLatePenalties
+from nbgrader.utils import parse_utc
+from sqlalchemy.orm import scoped_session, sessionmaker
+
+from autograder.cells import grade_id, is_tests
+from autograder.course import Course
+from autograder.errors import CourseError
+from autograder.marking import Marked, hidden_line
+
+NO_RESPONSE = "No response."
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One cell in the gradebook: what the grader gave, what a person gave, the score that counts, the comment."""
+
+    auto: float | None
+    manual: float | None
+    extra: float | None
+    score: float
+    max_score: float
+    needs_manual: bool
+    comment: str
+
+
+@dataclass(frozen=True)
+class Marks:
+    """One notebook of one student in the gradebook, by cell; `comments` also of answers that give no points."""
+
+    cells: Mapping[str, Mark]
+    comments: Mapping[str, str]
+    penalty: float
+    timestamp: datetime | None
+
+
+def timestamp_of(folder: Path) -> datetime | None:
+    """When a submission was handed in, in UTC, from nbgrader's timestamp.txt; None without one. CourseError if bad."""
+    path = folder / "timestamp.txt"
+    text = path.read_text(errors="replace").strip() if path.is_file() else ""
+    try:
+        return parse_utc(text) if text else None
+    except (ValueError, OverflowError, TypeError):
+        raise CourseError(f"{path}: '{text[:40]}' is no time; write it as 2026-01-31 23:59:59 UTC") from None
+
+
+def _directory(course: Course) -> CourseDirectory:
+    return CourseDirectory(config=course.config, root=str(course.base.resolve()))
+
+
+@contextlib.contextmanager
+def _programs() -> Iterator[None]:
+    """nbgrader calls `alembic`, which lies beside this Python, whether or not its environment is active."""
+    before = os.environ.get("PATH", os.defpath)
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), before])
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before
+
+
+def register(course: Course, assignment: str) -> None:
+    """Release an assignment of `source/`: its notebooks into `release/`, its cells into the gradebook."""
+    directory = _directory(course)
+    directory.assignment_id, directory.student_id = assignment, "."
+    converter = GenerateAssignment(coursedir=directory, config=course.config)
+    converter.force = True
+    try:
+        with _programs(), _quiet():
+            converter.start()
+    except Exception as problem:  # nbgrader raises its own, RuntimeError, ValidationError and others
+        where = course.path(course.source, ".", assignment)
+        raise CourseError(f"{where}: nbgrader cannot release it ({problem}); mend the source") from problem
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+class Book:
+    """A course's gradebook, open."""
+
+    def __init__(self, course: Course):
+        self.course = course
+
+    def __enter__(self) -> "Book":
+        directory = _directory(self.course)
+        if directory.db_url.startswith("sqlite:///") and not Path(directory.db_url[10:]).is_file():
+            raise CourseError(f"{self.course.root}: no gradebook; run 'nbgrader generate_assignment NAME' there first")
+        with _programs(), _quiet():
+            self._book = Gradebook(directory.db_url, directory.course_id)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._book.close()
+
+    def assignments(self) -> list[str]:
+        """The assignments that have been released."""
+        return sorted(assignment.name for assignment in self._book.assignments)
+
+    def editions(self, assignment: str) -> dict[str, NotebookNode]:
+        """The notebooks of an assignment by name, as they are graded: hidden tests in, stubs for answers.
+
+        Their frame is the released notebook; the text and points of nbgrader's cells are the gradebook's.
+        """
+        try:
+            notebooks = self._book.find_assignment(assignment).notebooks
+        except MissingEntry:
+            hint = f"run 'nbgrader generate_assignment {assignment}' first"
+            raise CourseError(f"{self.course.root}: '{assignment}' is not in the gradebook; {hint}") from None
+        return {notebook.name: self._edition(assignment, notebook) for notebook in notebooks}
+
+    def _edition(self, assignment: str, notebook: Any) -> NotebookNode:
+        folders = (self.course.path(step, ".", assignment) for step in (self.course.release, self.course.source))
+        path = next((file for folder in folders if (file := folder / f"{notebook.name}.ipynb").is_file()), None)
+        again = f"run 'nbgrader generate_assignment {assignment} --force'"
+        if path is None:
+            raise CourseError(f"{self.course.release}: {assignment}/{notebook.name}.ipynb is gone; {again}")
+        edition = nbformat.read(path, as_version=4)
+        stored = {cell.name: cell for cell in notebook.source_cells}
+        most = {cell.name: cell.max_score for cell in (*notebook.grade_cells, *notebook.task_cells)}
+        named = {grade_id(cell): cell for cell in edition.cells if grade_id(cell)}
+        if strange := sorted(stored.keys() ^ named.keys()):
+            raise CourseError(f"{path}: cell '{strange[0]}' is not both here and in the gradebook; {again}")
+        for name, cell in named.items():
+            cell.source = stored[name].source
+            cell.metadata.nbgrader.update(checksum=stored[name].checksum, locked=stored[name].locked)
+            if name in most:
+                cell.metadata.nbgrader["points"] = most[name]
+            if is_tests(cell):
+                hidden_line(cell)  # says now, not in the middle of a class, where a check is malformed
+        return edition
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that happens inside is saved at the end, or nothing of it."""
+        before = self._book.db
+        with _quiet(), self._book.engine.connect() as connection, connection.begin():
+            # nbgrader's own commits then write to the connection, which only this transaction commits.
+            maker = sessionmaker(bind=connection, autoflush=True, join_transaction_mode="rollback_only")
+            self._book.db = scoped_session(maker)
+            try:
+                yield
+                self._book.db.flush()
+            finally:
+                self._book.db.remove()
+                self._book.db = before
+
+    def save(
+        self, student: str, assignment: str, marked: Mapping[str, Marked], timestamp: datetime | None
+    ) -> dict[tuple[str, str], float | None]:
+        """Write one submission, inside `transaction`; the scores that now count, by notebook and cell.
+
+        As nbgrader does: what a person gave or wrote stays, and is marked to be looked at again; a notebook that was
+        not handed in gets 0; late penalties are drawn anew. A score is None while it waits for a person.
+        """
+        book = self._book
+        book.update_or_create_student(student)
+        late = {} if timestamp is None else {"timestamp": timestamp}
+        submission = book.update_or_create_submission(assignment, student, **late)
+        scores: dict[tuple[str, str], float | None] = {}
+        for notebook in submission.notebooks:
+            if notebook.name in marked:
+                self._save_cells(notebook, marked[notebook.name])
+            else:
+                for grade in notebook.grades:
+                    grade.auto_score, grade.needs_manual_grade = 0, False
+            self._save_penalty(submission, notebook, student)
+            for grade in notebook.grades:
+                waits = grade.manual_score is None and grade.auto_score is None
+                scores[notebook.name, grade.name] = None if waits else grade.score
+        return scores
+
+    def _save_cells(self, notebook: Any, marked: Marked) -> None:
+        grades = {grade.name: grade for grade in notebook.grades}
+        tasks = {grade_id(cell) for cell in marked.notebook.cells if cell.metadata.get("nbgrader", {}).get("task")}
+        for result in marked.results:
+            if result.cell in tasks:  # nbgrader leaves their marks to people altogether
+                continue
+            grade = grades[result.cell]
+            grade.auto_score = result.points
+            by_hand = grade.manual_score is not None or result.points is None
+            grade.needs_manual_grade = by_hand or result.to_look_at
+        for comment in notebook.comments:
+            comment.auto_comment = NO_RESPONSE if comment.name in marked.unanswered else None
+
+    def _save_penalty(self, submission: Any, notebook: Any, student: str) -> None:
+        notebook.late_submission_penalty = None
+        self._book.db.flush()
+        for thing in (notebook, *notebook.grades):  # their scores are computed by the database
+            self._book.db.expire(thing, ["score"])
+        late = submission.total_seconds_late
+        if late <= 0:
+            return
+        plugin = self._late_plugin()
+        penalty = plugin.plugin_inst.late_submission_penalty(student, notebook.score, late)
+        if penalty is not None:
+            notebook.late_submission_penalty = min(max(penalty, 0), notebook.score)
+
+    def _late_plugin(self) -> AssignLatePenalties:
+        root = str(self.course.base.resolve())
+        if root not in sys.path:  # a course's own plugin lies beside its nbgrader_config.py
+            sys.path.append(root)
+        plugin = AssignLatePenalties(config=self.course.config)
+        plugin.init_plugin()
+        return plugin
+
+    def marks(self, student: str, assignment: str, notebook: str) -> Marks | None:
+        """What the gradebook holds of one notebook of one student, None where it holds nothing."""
+        try:
+            submission = self._book.find_submission(assignment, student)
+            found = self._book.find_submission_notebook(notebook, assignment, student)
+        except MissingEntry:
+            return None
+        comments = {comment.name: comment.comment for comment in found.comments if comment.comment}
+        cells = {grade.name: _mark(grade, comments.get(grade.name, "")) for grade in found.grades}
+        return Marks(cells, comments, found.late_submission_penalty or 0.0, submission.timestamp)
+
+
+def _mark(grade: Any, comment: str) -> Mark:
+    return Mark(grade.auto_score, grade.manual_score, grade.extra_credit, grade.score, grade.max_score,
+                grade.needs_manual_grade, comment)

@@ -1,0 +1,90 @@
+"""What a learner handed in: which of its files is which notebook, and the files beside them."""
+
+import fnmatch
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nbformat import NotebookNode
+
+from autograder.cells import Refused, grade_id, parse
+from autograder.rebuild import Repair
+
+# As nbgrader passes over them; the size is its limit too.
+_IGNORED = (".ipynb_checkpoints", "*.pyc", "__pycache__", "feedback", ".autograder")
+_LARGEST = 100_000_000
+
+
+@dataclass(frozen=True)
+class Handin:
+    """One submission: whose, of what, and where it lies."""
+
+    student: str
+    chapter: str
+    folder: Path
+
+
+Found = tuple[dict[str, NotebookNode], list[Repair]]
+
+
+def find_notebooks(handin: Handin, editions: Mapping[str, NotebookNode]) -> Found:
+    """The notebooks of a submission, read, by the name of the edition that each is a copy of.
+
+    A notebook is known by its cells; its file name decides only between two that know as many. `Refused` where there
+    is none at all, or where the only one for an edition can't be read.
+    """
+    read: dict[Path, NotebookNode] = {}
+    broken: dict[Path, Refused] = {}
+    for path in (path for path in _files(handin.folder) if path.suffix.lower() == ".ipynb"):
+        try:
+            read[path] = parse(path.read_bytes())
+        except Refused as reason:
+            broken[path] = Refused(f"{path.relative_to(handin.folder)}: {reason}")
+    if not read:
+        raise next(iter(broken.values()), Refused("no notebook was handed in; ask for it again"))
+    found, repairs = {}, []
+    for name, edition in editions.items():
+        best = _best(name, edition, read, alone=len(editions) == 1)
+        named = handin.folder / f"{name}.ipynb"
+        if best is None and named in broken:
+            raise broken[named]
+        if best is not None:
+            found[name] = read[best]
+            if best != named:
+                repairs.append(Repair("renamed", "", f"{best.name} was taken for {name}.ipynb: its cells are"))
+    if not found:
+        raise Refused("no notebook of the assignment was handed in; is it another assignment's?")
+    return found, repairs
+
+
+def _best(name: str, edition: NotebookNode, read: Mapping[Path, NotebookNode], *, alone: bool) -> Path | None:
+    ours = _names(edition)
+    scores = {path: (len(ours & _names(nb)), path.stem == name) for path, nb in read.items()}
+    known = [path for path, (shared, named) in scores.items() if shared or named or (alone and len(read) == 1)]
+    return max(known, key=lambda path: scores[path]) if known else None
+
+
+def _names(nb: NotebookNode) -> set[str]:
+    """The ids of a notebook's cells, nbgrader's first of all."""
+    return {name for cell in nb.cells for name in (grade_id(cell), cell.get("id", "")) if name}
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The plain files of a folder; a link could lead anywhere, so none is followed."""
+    for path in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ():
+        if path.is_symlink() or any(fnmatch.fnmatch(path.name, pattern) for pattern in _IGNORED):
+            continue
+        if path.is_dir():
+            yield from _files(path)
+        elif path.is_file() and path.stat().st_size <= _LARGEST:
+            yield path
+
+
+def copy_files(folder: Path, target: Path) -> None:
+    """Copy the files that are no notebooks, over those that are there."""
+    for path in _files(folder):
+        if path.suffix.lower() != ".ipynb":
+            copy = target / path.relative_to(folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)

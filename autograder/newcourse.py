@@ -1,0 +1,69 @@
+"""A new nbgrader course of the project's chapters: source, release, gradebook, settings and a secret of its own."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+
+from autograder.course import Course, Project
+from autograder.errors import CourseError
+from autograder.gradebook import Book, register
+from autograder.ledger import secret_of
+from autograder.release import dumps, source_notebook
+
+CONFIG = '''\
+# Settings of this nbgrader course: https://nbgrader.readthedocs.io
+# Both `nbgrader` and `autograder` read them; run either in this folder.
+c = get_config()  # noqa: F821
+
+# The course's name on the exchange, if you use one.
+c.CourseDirectory.course_id = "transformer"
+
+# Seconds that one cell of a learner may run.
+c.ExecutePreprocessor.timeout = {timeout}
+
+# A late submission keeps its marks; "zero" takes them all. Due dates are set in the formgrader,
+# the time of a submission stands in its timestamp.txt.
+c.LateSubmissionPlugin.penalty_method = "none"
+
+# The gradebook, if not gradebook.db beside this file.
+# c.CourseDirectory.db_url = "sqlite:////absolute/path/gradebook.db"
+'''
+
+
+def init(
+    project: Project, folder: Path, *, timeout: int = 30, say: Callable[[str], None] = lambda line: None
+) -> Course:
+    """Make the course in `folder`, or bring the chapters of one that is there up to date; settings stay as they are."""
+    if not project.slugs():
+        raise CourseError(f"{project.solutions}: no chapters to make a course of; write solutions/NN_slug.md first")
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "nbgrader_config.py"
+    if not config.exists():
+        config.write_text(CONFIG.format(timeout=timeout))
+    course = Course(folder.resolve())
+    secret_of(course)
+    known = _released(course)
+    for slug in project.slugs():
+        path = course.path(course.source, ".", slug) / f"{slug}.ipynb"
+        text = dumps(source_notebook(project, slug))
+        if slug in known and path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        say(f"{slug}: into source/, release/ and the gradebook")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        register(course, slug)
+    return course
+
+
+def _released(course: Course) -> set[str]:
+    try:
+        with Book(course) as book:
+            return set(book.assignments())
+    except CourseError:  # no gradebook yet
+        return set()
+
+
+def released(course: Course, slug: str) -> nbformat.NotebookNode:
+    """The notebook of a chapter as this course's learners get it."""
+    return nbformat.read(course.path(course.release, ".", slug) / f"{slug}.ipynb", as_version=4)

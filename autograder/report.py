@@ -1,0 +1,175 @@
+"""What grading says to the instructor: a bar while it lasts, the scores, and how the class did in each exercise."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
+from statistics import fmean
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from autograder.course import Course
+from autograder.grade import Outcome, Record, by_exercise, stored_records
+
+_STYLE = {"passed": "green", "failed": "red", "blank": "dim", "error": "magenta", "manual": "yellow"}
+_SIGN = {"blank": "·", "manual": "?", "error": "!"}
+_KEYS = "! could not be judged   · not answered   ? waits for a person"
+_FIELDS = ("student", "chapter", "exercise", "points", "max_points", "verdict", "kind", "message")
+
+
+def console(*, error: bool = False) -> Console:
+    """Where to print; wide enough for a table when nobody's terminal says how wide."""
+    stream = sys.stderr if error else sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else 120, highlight=False)
+
+
+def tell(part: Table | str) -> None:
+    """Print a table or a line, as it is."""
+    if isinstance(part, str):
+        print(part)
+    else:
+        console().print(part)
+
+
+class Watch:
+    """A progress bar on stderr with the time that is left, and afterwards what each submission needed told."""
+
+    def __enter__(self) -> "Watch":
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self.outcomes: list[Outcome] = []
+        self._bar = Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console(error=True))
+        self._task = self._bar.add_task("grading", total=None)
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, done: int, total: int, outcome: Outcome | None) -> None:
+        """Take the news from `grade`."""
+        self._bar.update(self._task, completed=done, total=total)
+        self.outcomes += [outcome] if outcome else []
+
+    def summary(self) -> list[str]:
+        """The counts, then a line for each submission that was refused or had to be repaired."""
+        refused = [outcome for outcome in self.outcomes if outcome.refused]
+        counts = f"{len(self.outcomes)} handed in = {len(self.outcomes) - len(refused)} graded + {len(refused)} refused"
+        lines = [f"refused   {_whose(outcome)}: {outcome.refused}" for outcome in sorted(refused, key=_whose)]
+        for outcome in sorted(self.outcomes, key=_whose):
+            kinds = Counter(repair.kind for repair in outcome.repairs)
+            if kinds and not outcome.refused:
+                told = ", ".join(f"{kind} {count}x" if count > 1 else kind for kind, count in kinds.items())
+                lines.append(f"repaired  {_whose(outcome)}: {told}")
+        return [counts, *lines]
+
+
+def _whose(outcome: Outcome) -> str:
+    return f"{outcome.handin.student} {outcome.handin.chapter}"
+
+
+def as_json(records: Iterable[Record]) -> str:
+    """A JSON array with one record per learner and exercise, each on its line."""
+    lines = [json.dumps({name: asdict(record)[name] for name in _FIELDS}) for record in by_exercise(records)]
+    return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"
+
+
+# ---- tables -----------------------------------------------------------------------------------------------------
+
+
+def score_tables(records: Iterable[Record]) -> list[Table]:
+    """For each chapter, learners down and exercises across."""
+    return [_scores(chapter, found) for chapter, found in _by_chapter(by_exercise(records)).items()]
+
+
+def _by_chapter(records: Iterable[Record]) -> dict[str, list[Record]]:
+    chapters: dict[str, list[Record]] = {}
+    for record in records:
+        chapters.setdefault(record.chapter, []).append(record)
+    return chapters
+
+
+def _scores(chapter: str, records: list[Record]) -> Table:
+    names = _unique(record.exercise for record in records)
+    most = {record.exercise: record.max_points for record in records}
+    table = Table(title=chapter, caption=_KEYS, title_justify="left", caption_justify="left", header_style="bold")
+    table.add_column("learner", no_wrap=True)
+    for name in names:
+        table.add_column(f"{_folded(name)}\n/ {most[name]:g}", justify="right")
+    table.add_column(f"total\n/ {sum(most.values()):g}", justify="right", style="bold")
+    for student in _unique(record.student for record in records):
+        row = {record.exercise: record for record in records if record.student == student}
+        total = sum(record.points or 0.0 for record in row.values())
+        refused = any(record.kind == "refused" for record in row.values())
+        shown = [_shown(row[name]) if name in row else Text("") for name in names]
+        table.add_row(student, *shown, Text("refused", "magenta") if refused else f"{total:g}")
+    return table
+
+
+def _shown(record: Record) -> Text:
+    if record.kind == "refused":
+        return Text("")
+    points = "" if record.points is None else f"{record.points:g}"
+    sign = "" if record.verdict == "manual" and points else _SIGN.get(record.verdict, "")
+    return Text(f"{sign} {points}".strip(), _STYLE[record.verdict])
+
+
+def _folded(name: str) -> str:
+    """A long name in lines short enough for a column."""
+    lines = [""]
+    for part in name.split("_"):
+        joined = f"{lines[-1]}_{part}" if lines[-1] else part
+        lines[-1:] = [joined] if len(joined) <= 11 or not lines[-1] else [f"{lines[-1]}_", part]
+    return "\n".join(lines)
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+def class_tables(records: Iterable[Record]) -> list[Table]:
+    """For each chapter, how the class did in each exercise and part, and with which mistakes it failed."""
+    return [_class(chapter, found) for chapter, found in _by_chapter(records).items()]
+
+
+def _class(chapter: str, records: list[Record]) -> Table:
+    graded = [record for record in records if record.kind != "refused"]
+    refused = {record.student for record in records if record.kind == "refused"}
+    count = len({record.student for record in graded})
+    title = f"{chapter}: {count} graded, {len(refused)} refused"
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for name in ("exercise", "mean", "of", "passed", "failed", "blank", "error"):
+        table.add_column(name, justify="left" if name == "exercise" else "right")
+    table.add_column("failed with", ratio=1)
+    for label in _unique(_label(record) for record in graded):
+        table.add_row(label, *_row([record for record in graded if _label(record) == label]))
+    return table
+
+
+def _label(record: Record) -> str:
+    return f"{record.exercise} · {record.part}" if record.part else record.exercise
+
+
+def _row(records: list[Record]) -> list[str]:
+    scored = [record.points for record in records if record.points is not None]
+    verdicts = Counter(record.verdict for record in records)
+    kinds = Counter(record.kind or "other" for record in records if record.verdict in ("failed", "error"))
+    told = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in kinds.most_common())
+    waits = len(records) - len(scored)
+    mean = f"{fmean(scored):.2f}" if not waits else "–"
+    counts = [str(verdicts[name] or "") for name in ("passed", "failed", "blank", "error")]
+    return [mean, f"{records[0].max_points:g}", *counts, f"{waits} wait for a person" if waits else told]
+
+
+def report(course: Course, *, chapter: str | None = None) -> list[Any]:
+    """The tables of a graded course, and where to look next."""
+    records = stored_records(course, chapter=chapter)
+    refused = {(record.student, record.chapter): record.message for record in records if record.kind == "refused"}
+    lines = [f"refused  {student} {name}: {reason}" for (student, name), reason in sorted(refused.items())]
+    places = {"gradebook": course.db_url, "graded notebooks": course.autograded, "feedback": course.feedback}
+    found = [f"{name:17} {place}" for name, place in places.items()]
+    return [*class_tables(records), *lines, *found] if records else [f"{course.root}: nothing graded yet"]
