@@ -89,7 +89,8 @@ def _write(path: Path, text: str) -> None:
 
 def run(notebook: NotebookNode, name: str, *, say: Say = quiet) -> None:
     """Run every cell in order in a scratch directory, in place; `name` is what errors and progress call the file."""
-    from nbclient import NotebookClient   # slow to import, and a warm build runs nothing
+    # Slow to import, and a warm build runs nothing.
+    from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     at = "?"
@@ -100,11 +101,13 @@ def run(notebook: NotebookNode, name: str, *, say: Say = quiet) -> None:
         say(f"{name}: running cell {cell_index + 1} of {len(notebook.cells)}")
 
     with tempfile.TemporaryDirectory(prefix="chapter-") as scratch:
+        (work := Path(scratch) / "work").mkdir()
         client = NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3", record_timing=False,
-                                resources={"metadata": {"path": scratch}}, on_cell_start=started)
+                                resources={"metadata": {"path": str(work)}}, on_cell_start=started,
+                                extra_arguments=["--log-level=ERROR"])
         env = {key: value for key, value in os.environ.items() if key != "MPLBACKEND"}
         try:
-            client.execute(env={**env, **ONE_THREAD, "IPYTHONDIR": f"{scratch}/.ipython"})
+            client.execute(env={**env, **ONE_THREAD, "IPYTHONDIR": f"{scratch}/ipython"})
         except CellExecutionError as problem:
             said = f"{problem.ename}: {problem.evalue}" if problem.ename else str(problem)
             raise CourseError(f"{name}: cell '{at}' failed with {_line(said)}; mend the cell") from problem
@@ -159,8 +162,8 @@ def _shown(cell: NotebookNode, solved: NotebookNode, stale: str) -> Iterator[Not
 
 
 def _caption(cell: NotebookNode, text: str) -> NotebookNode:
-    role = source.role(cell)
-    return nbformat.v4.new_markdown_cell(f'<p class="book-caption book-{role}">{text}</p>', id=f"{cell.id[:50]}-caption")
+    html = f'<p class="book-caption book-{source.role(cell)}">{text}</p>'
+    return nbformat.v4.new_markdown_cell(html, id=f"{cell.id[:50]}-caption")
 
 
 def _points(cell: NotebookNode) -> str:

@@ -1,6 +1,7 @@
 """Chapter pages: the student edition with the outputs of the solved run put back, and the clean file to download."""
 
 import hashlib
+import re
 from base64 import b64decode
 from pathlib import Path
 
@@ -23,15 +24,30 @@ def graft_chapter(app, docname, source):
     """Show the solved run in the student notebook; the file itself, which readers download, stays as it is."""
     if not is_chapter(docname):
         return
-    project, slug = Project(Path(app.srcdir)), Path(docname).name
+    slug = Path(docname).name
+    executed = executed_path(Project(Path(app.srcdir)), slug)
+    if not executed.is_file():
+        logger.warning("its solved notebook has not been run; run 'autograder book'", location=docname)
+        return
     try:
-        executed = nbformat.read(executed_path(project, slug), as_version=4)
-        page = graft(nbformat.reads(source[0], as_version=4), executed, slug)
-    except (CourseError, OSError) as problem:
+        page = graft(nbformat.reads(source[0], as_version=4), nbformat.read(executed, as_version=4), slug)
+    except CourseError as problem:
         logger.warning("%s", problem, location=docname)
         return
+    for cell in page.cells:
+        refuse_stderr(cell, docname)
     app.env.temp_data["book_alts"] = dict(figures(page))
     source[0] = nbformat.writes(page)
+
+
+def refuse_stderr(cell, docname):
+    """A page shows no warning of a library: the chapter that causes it is not finished."""
+    for output in cell.get("outputs", []):
+        if output.get("name") == "stderr":
+            said = re.sub(r"^\S+:\d+: ", "", " ".join(output.text.split()))
+            logger.warning("cell '%s' prints to stderr: %s", cell.id, said, location=docname)
+    if cell.cell_type == "code":
+        cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
 
 
 def figures(page):
