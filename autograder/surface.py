@@ -23,7 +23,7 @@ from typing import Any, Literal
 _DEEPEST = 6   # archives in archives; a bomb nests deeper
 _LARGEST = 64 * 2**20   # of an archive's member
 _INLINE_TAGS = re.compile(r"</?(?:span|a|b|i|em|strong|code|u|s|mark|sub|sup|small|tt|kbd|var|font)\b[^>]*>", re.I)
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{32,}={0,2}")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
 # Base64 is often broken into lines, in JSON into strings or by a written \\n.
 _BROKEN = re.compile(r"(?<=[A-Za-z0-9+/]{60})(?:\\n|\r?\n)(?:\",\s*\")?")
 _DATA_URL = re.compile(r"data:[^,\s\"']*,([^\"'\s<>]*%[^\"'\s<>]*)")
@@ -194,9 +194,9 @@ def _markdown(where: str, text: str) -> Iterator[Piece]:
 def _page(where: str, text: str) -> Iterator[Piece]:
     """A page as it is shown, as it is written (attributes, scripts), its comments, and its code blocks."""
     yield Piece(where, _shown(text))
-    yield Piece(f"{where}: markup", html.unescape(text))
+    yield Piece(where, html.unescape(text))
     for comment in re.findall(r"<!--(.*?)-->", text, re.DOTALL):
-        yield Piece(f"{where}: comment", _shown(comment))
+        yield Piece(where, _shown(comment))
     for block in re.findall(r"<(?:pre|textarea)\b[^>]*>(.*?)</(?:pre|textarea)>", text, re.DOTALL | re.I):
         yield Piece(where, _shown(block), "code")
 
