@@ -117,7 +117,8 @@ def test_a_learner_answers_one_exercise_and_sees_its_tests_pass(page):
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     # Running all stops at the first exercise that is still a stub and says so.
-    expect(page.locator(ERRORS).first).to_contain_text("NotImplementedError", timeout=RUN_S * 1000)
+    page.locator(ERRORS).first.wait_for(timeout=RUN_S * 1000)
+    expect(page.locator(ERRORS).first).to_contain_text("NotImplementedError")
     idle(page)
     run(page, EXERCISE)
     tests = run(page, f"{EXERCISE}-tests")
