@@ -107,7 +107,8 @@ def validate_button() -> Finding:
 def browser() -> Finding:
     """Chromium, which only the browser tests use."""
     path, named = chromium(), os.environ.get("CHROMIUM")
-    return found("Chromium", path is not None, str(path or (f"CHROMIUM={named} is no program" if named else "not found")),
+    absent = f"CHROMIUM={named} is no program" if named else "not found"
+    return found("Chromium", path is not None, str(path or absent),
                  "only make test needs it; install it (Debian, Ubuntu: apt-get install chromium), run "
                  "'playwright install chromium', or set CHROMIUM to its path", needed=False)
 
