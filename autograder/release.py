@@ -9,14 +9,14 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from autograder import lower, source
+from autograder import links, source
 from autograder.course import Project
 from autograder.errors import CourseError
 
 
 def source_notebook(project: Project, slug: str) -> NotebookNode:
     """The solved notebook as a course's `source/` holds it: plain Markdown, stamped with its release."""
-    notebook = source.lowered(source.load(project, slug), lower.links(project))
+    notebook = source.lowered(source.load(project, slug), links.find(project))
     notebook.metadata["course"]["release"] = hashlib.sha256(dumps(notebook).encode()).hexdigest()[:12]
     return notebook
 

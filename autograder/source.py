@@ -19,6 +19,7 @@ from nbformat import NotebookNode
 from autograder import lower, syntax
 from autograder.course import Project
 from autograder.errors import CourseError
+from autograder.links import Links
 from autograder.syntax import MARKED, Cell
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
@@ -208,12 +209,12 @@ def _expanded(cell: Cell, identity: str, setup: str) -> NotebookNode:
     return make(text, metadata=metadata, id=identity)
 
 
-def lowered(notebook: NotebookNode, links: lower.Links | None = None) -> NotebookNode:
+def lowered(notebook: NotebookNode, links: Links | None = None) -> NotebookNode:
     """A copy whose markdown needs no MyST: directives, roles, labels and comments as plain Markdown."""
     copy = nbformat.from_dict(notebook)
     for cell in copy.cells:
         if cell.cell_type == "markdown":
-            cell.source = lower.lower(cell.source, links or lower.Links())
+            cell.source = lower.lower(cell.source, links or Links())
     return copy
 
 

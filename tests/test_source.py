@@ -11,7 +11,7 @@ import tiny
 from nbgrader.nbgraderformat import MetadataValidator
 from tiny import SLUG, changed, prose
 
-from autograder import lower, source
+from autograder import links, lower, source
 from autograder.course import Course, Project
 from autograder.errors import CourseError
 from autograder.syntax import marker_like
@@ -335,7 +335,7 @@ def test_missing_files_are_named(tmp_path):
 
 # What plain Markdown it becomes
 
-LINKS = lower.Links({"vaswani2017": ("Vaswani et al.", "2017", "https://a.org"), "cho2014": ("Cho et al.", "2014", "")},
+LINKS = links.Links({"vaswani2017": ("Vaswani et al.", "2017", "https://a.org"), "cho2014": ("Cho et al.", "2014", "")},
                     {"jacobian": ("The Jacobian", "https://b.org/chapters/03_tiny.html#jacobian"), "here": ("Here", ""),
                      "04_multi_head": ("Many heads", "https://b.org/chapters/04_multi_head.html")})
 
@@ -365,7 +365,7 @@ LINKS = lower.Links({"vaswani2017": ("Vaswani et al.", "2017", "https://a.org"),
     (":::{warning}\n$$\nx\n= 1\n$$\n:::", "> **Warning**\n>\n> $$ x = 1 $$"),
     (":::{quiz} q\nquestion: How {term}`many`?\noptions:\n- {text: \"`2`\", correct: true, why: so}\n"
      "- {text: 3, correct: false, why: \"{term}`not` so\"}\n:::",
-     "**Check yourself.** How many?\n\n<details><summary><code>2</code></summary>\n\n✓ **Right.** so\n\n</details>\n\n"
+     "**Question.** How many?\n\n<details><summary><code>2</code></summary>\n\n✓ **Right.** so\n\n</details>\n\n"
      "<details><summary>3</summary>\n\n✗ **Not so.** not so\n\n</details>"),
 ])
 def test_rich_markdown_becomes_plain(rich, plain):
@@ -386,11 +386,20 @@ def test_links_come_from_the_bibliography_the_labels_and_the_address(tmp_path):
     project = tiny.project(tmp_path, prose("(second_part)=\n## A second part"))
     (tmp_path / "book" / "notation.md").write_text("# Notation\n")
     (tmp_path / "_config.yml").write_text("html: {baseurl: 'https://b.org/'}\n")
-    links = lower.links(project)
-    assert links.citations["hochreiter1997"] == ("Hochreiter & Schmidhuber", "1997", "https://doi.org/10.1162/neco")
-    assert links.labels["second_part"] == ("A second part", "https://b.org/chapters/03_tiny.html#second-part")
-    assert links.labels["notation"] == ("Notation", "https://b.org/book/notation.html")
-    assert links.labels[SLUG] == ("Averages", "https://b.org/chapters/03_tiny.html")
+    found = links.find(project)
+    assert found.citations["hochreiter1997"] == ("Hochreiter & Schmidhuber", "1997", "https://doi.org/10.1162/neco")
+    assert found.labels["second_part"] == ("A second part", "https://b.org/chapters/03_tiny.html#second-part")
+    assert found.labels["notation"] == ("Notation", "https://b.org/book/notation.html")
+    assert found.labels[SLUG] == ("Averages", "https://b.org/chapters/03_tiny.html")
+
+
+@pytest.mark.parametrize("entry", ["@article{vaswani2017, year = {2017}}", "@article{x, year = "])
+def test_malformed_bibliography_is_refused_by_name(tmp_path, entry):
+    project = tiny.project(tmp_path)
+    path = tmp_path / "book" / "references.bib"
+    path.write_text(path.read_text() + entry)
+    with pytest.raises(CourseError, match=r"^book/references\.bib: cannot be read \(.+\); mend the entry$"):
+        links.find(project)
 
 
 # Names and paths
