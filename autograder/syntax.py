@@ -34,8 +34,8 @@ MARKERS = [f"### {words}" for words in WORDS]
 # Spellings to measure closeness to: what people write who mean a marker.
 _MEANT = [f"{edge} {name}" for edge in ("BEGIN", "END", "START", "STOP")
           for name in (*MARKED.values(), "MARKING SCHEME", "TESTS", "HIDDEN", "TEST")]
-# What a student notebook may import; IPython comes with every kernel.
-LIBRARIES = set(sys.stdlib_module_names) | {"numpy", "torch", "matplotlib", "mpl_toolkits", "IPython"}
+# What a student notebook may import: IPython comes with every kernel, PIL with every matplotlib.
+LIBRARIES = set(sys.stdlib_module_names) | {"numpy", "torch", "matplotlib", "mpl_toolkits", "IPython", "PIL"}
 _CLOSE = 0.82   # of difflib's ratio: one or two wrong letters in a marker's length
 
 
