@@ -61,6 +61,7 @@ class Result:
     kind: str | None = None
     message: str = ""
     visible: str = ""
+    cases: int = 0
 
     @property
     def to_look_at(self) -> bool:
@@ -200,7 +201,7 @@ class _Marks:
             return replace(blank, kind=stop.kind, message=f"your code could not be tried to the end: {stop}")
         with _JUDGING:
             verdict = trial.verdict(found)
-        return self._settled(replace(blank, check=verdict.check), verdict, found, place, hidden)
+        return self._settled(replace(blank, check=verdict.check, cases=len(found)), verdict, found, place, hidden)
 
     def _settled(self, result: Result, verdict: Verdict, found: Sequence[Seen], place: int, hidden: Hidden) -> Result:
         if verdict.passed:

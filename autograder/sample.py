@@ -1,5 +1,6 @@
 """A made-up class, from the catalogues of right and wrong answers: every learner is one way of handing in a chapter."""
 
+import ast
 import copy
 import json
 import shutil
@@ -21,7 +22,7 @@ from autograder.newcourse import init, released
 MISTAKEN = 6
 HANDED_IN = "2026-01-15 12:00:00 UTC"
 _ESSAY = "The scores grow with the width; softmax saturates and its gradient vanishes. Dividing by the root stops that."
-_WARNING = 'import sys, warnings\nwarnings.warn("this is only a warning")\nprint("still fine", file=sys.stderr)\n'
+_WARNING = ("import sys", 'warnings.warn("this is only a warning")', 'print("still fine", file=sys.stderr)')
 
 Answers = Mapping[str, str]
 
@@ -101,11 +102,13 @@ def _stripped(chapter: Chapter) -> NotebookNode:
 
 
 def _warns(chapter: Chapter) -> NotebookNode:
+    """Right, but with a warning and a line on stderr in every call; stock nbgrader gives nothing for that."""
     first = chapter.exercises[0]
-    head, _, body = chapter.solved[first].partition('"""\n')
-    doc, _, rest = body.partition('"""\n')
-    noisy = "".join(f"    {line}\n" for line in _WARNING.splitlines())
-    return chapter.answered({**chapter.solved, first: f'{head}"""\n{doc}"""\n{noisy}{rest}'})
+    lines = chapter.solved[first].split("\n")
+    function = next(node for node in ast.walk(ast.parse(chapter.solved[first])) if isinstance(node, ast.FunctionDef))
+    start = function.body[1] if ast.get_docstring(function) else function.body[0]
+    lines[start.lineno - 1 : start.lineno - 1] = [" " * start.col_offset + line for line in _WARNING]
+    return chapter.answered({**chapter.solved, first: "\n".join(lines)})
 
 
 def _helper(chapter: Chapter) -> NotebookNode:
