@@ -26,14 +26,15 @@ class MultiHeadAttention(nn.Module):
 
     def keys_and_values(self, query, key, value, cache):
         """K and V, (B, h, m, d_k). A cache grows by one call's positions in self-attention, is filled once in cross."""
-        if cache is not None and key is not None and "cross" in cache:
-            return cache["cross"]
+        of = "self" if key is None or key is query else "cross"
+        if cache is not None and of == "cross" and of in cache:
+            return cache[of]
         key = query if key is None else key
         K, V = self.split(self.W_k(key)), self.split(self.W_v(key if value is None else value))
-        if cache is not None and key is query and "self" in cache:
-            K, V = (torch.cat([old, new], dim=2) for old, new in zip(cache["self"], (K, V)))
         if cache is not None:
-            cache["self" if key is query else "cross"] = K, V
+            if of in cache:
+                K, V = (torch.cat([old, new], dim=2) for old, new in zip(cache[of], (K, V)))
+            cache[of] = K, V
         return K, V
 
     def forward(self, query, key=None, value=None, mask=None, *, cache=None, need_weights=False):
