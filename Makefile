@@ -48,16 +48,27 @@ $(STAMP): requirements.txt constraints.txt pyproject.toml
 course: setup
 	@$(BIN)/autograder release --check
 	@$(BIN)/autograder book
+	@$(MAKE) --no-print-directory $(SAMPLE).graded
+	@$(BIN)/autograder report --learners $(SAMPLE)
+	@echo
+	@echo "read the book       _build/html/index.html"
+	@echo "read a feedback     $(SAMPLE)/feedback/learner-mistake-1/"
+	@echo "see the gradebook   cd $(SAMPLE) && ../../$(BIN)/jupyter lab   (menu Nbgrader, Formgrader)"
+
+# The sample class is graded again when the grader, a chapter or a library changed.
+$(SAMPLE).graded: $(STAMP) $(wildcard autograder/*.py autograder/*/*.py autograder/*/*/*.py solutions/*)
 	@$(BIN)/autograder sample $(SAMPLE)
 	@$(BIN)/autograder grade $(SAMPLE)
 	@$(BIN)/autograder feedback $(SAMPLE)
-	@$(BIN)/autograder report $(SAMPLE)
+	@touch $@
 
-# ruff and mypy first: they take seconds. pytest last, so that its closing line is the last one.
+# ruff and mypy first, which take seconds; then what the tests share; pytest last, so that its closing line is the last.
 test: setup
 	@$(BIN)/python tools/chromium.py
 	@$(BIN)/ruff check autograder tests tools
 	@$(BIN)/mypy
+	@$(BIN)/autograder release --check
+	@$(BIN)/autograder book
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lab: setup
