@@ -11,6 +11,7 @@ from pathlib import Path
 from autograder import needles, source, surface
 from autograder.course import Course, Project
 from autograder.needles import Needle
+from autograder.source import Secret
 from autograder.surface import Piece
 
 _GIVEN = "given by the curriculum: this chapter builds on it and is released after that one is due"
@@ -37,7 +38,8 @@ class Leak:
     def __str__(self) -> str:
         shown = " ".join(self.text.split())
         shown = shown if len(shown) <= 60 else shown[:59] + "…"
-        owner = f" of solutions/{self.chapter}.md, cell '{self.cell_id}'" if self.chapter else ""
+        owner = f" of solutions/{self.chapter}.md" if self.chapter else ""
+        owner += f", cell '{self.cell_id}'" if self.cell_id else ""
         return f"{self.where}: shows the {self.kind}{owner}: {shown}"
 
 
@@ -72,13 +74,14 @@ class Search:
         shown = {slug: source.public(notebook) for slug, notebook in loaded.items()}
         pages = [path.read_text(encoding="utf-8") for path in sorted(project.book.glob("*.md"))]
         public = needles.stems("\n".join([*pages, *(text for cells in shown.values() for text in cells.values())]))
-        made: dict[tuple[object, ...], Needle] = {}
+        made: dict[Needle, None] = {}   # each once, in order
         for slug, notebook in loaded.items():
-            for secret in [*source.regions(notebook), *source.regions(source.lowered(notebook))]:
-                for needle in needles.needles(slug, secret, public):
-                    key = (slug, secret.cell_id, secret.kind, needle.tokens, needle.words, needle.trees, needle.stems)
-                    made.setdefault(key, needle)
-        self._sort(made.values())
+            secrets = [*source.regions(notebook), *source.regions(source.lowered(notebook))]
+            for secret in secrets:
+                made.update(dict.fromkeys(needles.needles(slug, secret, public)))
+            every = Secret("words of the answers", "", "\n".join(secret.text for secret in secrets))
+            made.update(dict.fromkeys(needles.unordered(slug, every, needles.stems("\n".join(shown[slug].values())))))
+        self._sort(made)
         self.allowed = {slug: [text for cell_id, text in shown[slug].items() if cell_id in ALLOWED.get(slug, {})]
                         for slug in loaded}
         stems = "|".join(re.escape(path.stem) for path in project.book.glob("*.md")) or "(?!)"
@@ -123,7 +126,9 @@ class Search:
         if piece.kind == "terms":
             held = frozenset(piece.text.split())
             for needle in self.by_stems:
-                if len(needle.stems & held) >= max(needles.INDEX_WORDS, needles.INDEX_SHARE * len(needle.stems)):
+                enough = max(needles.INDEX_WORDS, needles.INDEX_SHARE * len(needle.stems))
+                own_page = needle.secret.cell_id or needle.chapter in piece.where
+                if own_page and len(needle.stems & held) >= enough:
                     yield needle
             return
         allowed = [text for slug, texts in self.allowed.items() if slug in piece.where for text in texts]

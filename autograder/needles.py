@@ -9,7 +9,8 @@
 - *Prose* (mark schemes, model answers): 8 words in a row, or a whole line of 5 to 7, without its mathematics, which a
   derivation repeats. Shorter phrases are the subject's own.
 - *A search index* holds words without their order: 3 or more words, and half or more, of those that an answer uses and
-  nothing public does.
+  nothing public does; or that all answers of a chapter use and nothing else in it does, which shows that the index was
+  made from the solved one.
 
 Trees are compared without comments, docstrings and layout, names included: an experiment that computes the same thing
 in its own words is no leak. Text is compared as tokens, so that markup and line breaks make no difference.
@@ -157,6 +158,11 @@ def needles(chapter: str, secret: Secret, public: frozenset[str]) -> Iterator[Ne
         yield from _code_needles(chapter, secret)
     else:
         yield from _prose_needles(chapter, secret)
+    yield from unordered(chapter, secret, public)
+
+
+def unordered(chapter: str, secret: Secret, public: frozenset[str]) -> Iterator[Needle]:
+    """The words of a secret that nothing public has, if they are enough to tell."""
     own = stems(secret.text) - public
     if len(own) >= INDEX_WORDS:
         yield Needle(chapter, secret, " ".join(sorted(own)), stems=own)

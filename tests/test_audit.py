@@ -18,7 +18,7 @@ import tiny
 from click.testing import CliRunner
 from tiny import SLUG
 
-from autograder import audit, release, source, surface
+from autograder import audit, needles, release, source, surface
 from autograder.cli import main
 from autograder.course import Course, Project
 
@@ -224,6 +224,14 @@ def test_words_of_an_answer_in_the_search_index_are_found(search):
     words = ["otherwis", "whatev", "own", "weight", "averag", "would", "not"]
     assert planted(search, "searchindex.js", index(words)) == {"model answer"}
     assert planted(search, "searchindex.js", index(["two", "point", "name", "divid", "total"])) == {"mark scheme"}
+
+
+def test_search_index_made_from_the_solved_chapter_is_found(project, search):
+    solved = source.load(project, SLUG)
+    words = set().union(*(needles.stems(cell.source) for cell in solved.cells))
+    assert "words of the answers" in planted(search, "searchindex.js", index(words))
+    words = set().union(*(needles.stems(cell.source) for cell in release.student_notebook(project, SLUG).cells))
+    assert planted(search, "searchindex.js", index(words)) == set()
 
 
 def test_public_words_in_the_search_index_are_no_leak(search):
