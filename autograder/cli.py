@@ -136,11 +136,12 @@ def feedback(directory: Path, chapter: str | None, student: str | None) -> None:
 @main.command()
 @_COURSE
 @_CHAPTER
-def report(directory: Path, chapter: str | None) -> None:
+@click.option("--learners", is_flag=True, help="First a table of each learner's scores.")
+def report(directory: Path, chapter: str | None, learners: bool) -> None:
     """Say how the class of the course in DIRECTORY did, exercise by exercise."""
     from autograder import report
 
-    for part in report.report(Course(directory), chapter=chapter):
+    for part in report.report(Course(directory), chapter=chapter, learners=learners):
         report.tell(part)
 
 

@@ -165,11 +165,12 @@ def _row(records: list[Record]) -> list[str]:
     return [mean, f"{records[0].max_points:g}", *counts, f"{waits} wait for a person" if waits else told]
 
 
-def report(course: Course, *, chapter: str | None = None) -> list[Any]:
-    """The tables of a graded course, and where to look next."""
+def report(course: Course, *, chapter: str | None = None, learners: bool = False) -> list[Any]:
+    """The tables of a graded course, with `learners` each learner's scores first, and where to look next."""
     records = stored_records(course, chapter=chapter)
+    scores = score_tables(records) if learners else []
     refused = {(record.student, record.chapter): record.message for record in records if record.kind == "refused"}
     lines = [f"refused  {student} {name}: {reason}" for (student, name), reason in sorted(refused.items())]
     places = {"gradebook": course.db_url, "graded notebooks": course.autograded, "feedback": course.feedback}
     found = [f"{name:17} {place}" for name, place in places.items()]
-    return [*class_tables(records), *lines, *found] if records else [f"{course.root}: nothing graded yet"]
+    return [*scores, *class_tables(records), *lines, *found] if records else [f"{course.root}: nothing graded yet"]
