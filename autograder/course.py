@@ -1,5 +1,6 @@
 """Names and paths: of this project, and of an instructor's nbgrader course."""
 
+import os
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -118,7 +119,7 @@ class Course:
     def path(self, step: Path, student: str, assignment: str) -> Path:
         """Where nbgrader keeps one assignment of one student (`.` in source and release) at a step."""
         structure = self._setting("directory_structure", "{nbgrader_step}/{student_id}/{assignment_id}")
-        names = {"nbgrader_step": step.relative_to(self.base).as_posix(), "student_id": student}
+        names = {"nbgrader_step": os.path.relpath(step, self.base), "student_id": student}
         return self.base / structure.format(assignment_id=assignment, **names)
 
     def assignments(self) -> list[str]:

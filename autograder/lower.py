@@ -22,7 +22,8 @@ _EQUATION_LABEL = re.compile(r"\$\$\s*\([\w:.-]+\)\s*$")
 _INLINE = re.compile(
     r"\{(?P<role>[A-Za-z][\w:.+-]*)\}`(?P<text>[^`]+)`"
     r"|(?P<ticks>`+)(?!`)(?:.*?)(?<!`)(?P=ticks)(?!`)"
-    r"|\$\$.*?\$\$|\$[^$\n]+\$",
+    r"|\$\$.*?\$\$|\$[^$\n]+\$"
+    r"|(?P<note>\[\^[\w-]+\])",
     re.DOTALL,
 )
 
@@ -148,6 +149,8 @@ def _plain(text: str, links: Links) -> str:
 def _inline(text: str, links: Links) -> str:
     def replaced(match: re.Match[str]) -> str:
         role = match["role"]
+        if match["note"]:
+            raise CourseError(f"the footnote '{match['note']}' shows raw in a notebook; say it in the text")
         if role is None:
             return match[0]
         if role not in ROLES:

@@ -238,6 +238,7 @@ MALFORMED = {
     "unknown role": (
         [("An average", "{math}`x` An average")], "markdown", "unknown role '{math}'", "use one of cite:p"),
     "equation label": ([("An average", "$$x$$ (eq:x)\n\nAn average")], "markdown", "equation label", "remove"),
+    "footnote": ([("An average", "An[^1] average")], "markdown", "the footnote '[^1]'", "say it in the text"),
     "code fence unclosed": ([("An average weighs every number alike.\n", "````\nAn average\n")], "markdown",
                             "code fence", "close it"),
     "quiz that is no YAML": (
@@ -432,6 +433,9 @@ def test_course_folders_honour_its_config(tmp_path):
     course = Course(tmp_path)
     assert course.students("01_a") == ["zoe"]
     assert str(course.db) == "/srv/grades.db"
+    (tmp_path / "nbgrader_config.py").write_text("c = get_config()\nc.CourseDirectory.feedback_directory = '../back'\n")
+    elsewhere = Course(tmp_path)
+    assert elsewhere.path(elsewhere.feedback, "zoe", "01_a").resolve() == tmp_path.parent / "back" / "zoe" / "01_a"
     (tmp_path / "nbgrader_config.py").write_text("c = ")
     with pytest.raises(CourseError, match="cannot be read"):
         assert Course(tmp_path).source
