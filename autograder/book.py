@@ -173,6 +173,7 @@ def _points(cell: NotebookNode) -> str:
 
 def build(project: Project, *, say: Say = quiet) -> Path:
     """The folder of the HTML book, made anew if anything changed; CourseError lists every problem that it has."""
+    _check_toc(project)
     keys = [execute(project, slug, say=say).metadata["course"]["executed"] for slug in project.slugs()]
     html, stamp = project.build / "html", project.build / "book.json"
     now = {"inputs": _digest(_inputs(project), BUILDS, salt=",".join(keys))}
@@ -188,6 +189,16 @@ def build(project: Project, *, say: Say = quiet) -> Path:
         raise CourseError(f"book: {count}; mend {'it' if len(problems) == 1 else 'each'}:\n" + "\n".join(problems))
     _write(stamp, json.dumps(now))
     return html
+
+
+def _check_toc(project: Project) -> None:
+    """Raise CourseError unless _toc.yml names the chapters that exist, in order: no page may go missing unseen."""
+    text = (project.root / "_toc.yml").read_text(encoding="utf-8")
+    named = re.findall(r"^[ -]*file: [\"']?chapters/(\w+)", text, re.MULTILINE)
+    if named != project.slugs():
+        lines = ", ".join(f"'- file: chapters/{slug}'" for slug in project.slugs())
+        raise CourseError(f"_toc.yml: names the chapters {', '.join(named) or 'none'}; for those in solutions/ write "
+                          + (lines or "none"))
 
 
 def _inputs(project: Project) -> list[Path]:

@@ -361,12 +361,20 @@ def test_malformed_toc_is_said_in_one_line(tmp_path):
         book.build(project)
 
 
-def test_chapter_that_was_never_released_fails_the_build(tmp_path):
+def test_chapter_that_was_never_run_is_a_problem_of_the_page(tmp_path):
     project = shell(tmp_path, {})
-    notebook = new_notebook(cells=[new_markdown_cell("# 2 Not run", id="a")])
-    nbformat.write(notebook, project.chapter("02_stray"))
+    nbformat.write(new_notebook(cells=[new_markdown_cell("# 2 Not run", id="a")]), project.chapter("02_stray"))
     toc(project.root, ["book/notation", "chapters/02_stray", "book/bibliography"])
-    with pytest.raises(CourseError, match="chapters/02_stray.ipynb: WARNING: .*run 'autograder book'"):
+    found = book._jupyter_book(project, say=book.quiet)
+    assert len(found) == 1 and "chapters/02_stray.ipynb: WARNING: its solved notebook has not been run" in found[0]
+
+
+@pytest.mark.parametrize(("named", "said"), [([], "none"), (["02_stray", TINY], f"02_stray, {TINY}")])
+def test_toc_that_lacks_a_chapter_or_has_one_too_many_stops_the_build(named, said, tmp_path):
+    project = shell(tmp_path, {})
+    project.source(TINY).write_text(SOURCE)
+    toc(project.root, [f"chapters/{name}" for name in named])
+    with pytest.raises(CourseError, match=f"_toc.yml: names the chapters {said}; for .*'- file: chapters/{TINY}'"):
         book.build(project)
 
 
