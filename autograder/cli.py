@@ -45,6 +45,15 @@ def release(start: Path | None, check: bool) -> None:
 
 
 @main.command()
+@click.pass_obj
+def book(start: Path | None) -> None:
+    """Run what changed in the solved notebooks and build the book from the student editions."""
+    from autograder.book import build
+
+    click.echo(f"read it: {build(Project.find(start), say=click.echo) / 'index.html'}")
+
+
+@main.command()
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @click.pass_obj
 def publish(start: Path | None, directory: Path) -> None:
