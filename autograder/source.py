@@ -4,12 +4,13 @@ From a cell's tags, id and points come nbgrader's metadata (schema 3) and an id 
 to the next; jupytext and nbformat would draw a random one.
 """
 
+import ast
 import hashlib
 import itertools
 import re
 import warnings
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jupytext.myst
@@ -54,7 +55,9 @@ def load(project: Project, slug: str) -> NotebookNode:
     notebook = nbformat.v4.new_notebook(metadata={
         "kernelspec": KERNEL, "language_info": {"name": "python"}, "course": {"chapter": slug, **minutes}})
     setup = _setup(project)
-    notebook.cells = [_expanded(cell, identity, setup) for cell, identity in zip(cells, _identities(cells))]
+    identities = _identities(cells)   # of the text as written: what is handed out may change, the cell stays the same
+    cells = [_with_definitions(project, cell) for cell in cells]
+    notebook.cells = [_expanded(cell, identity, setup) for cell, identity in zip(cells, identities)]
     return notebook
 
 
@@ -120,6 +123,20 @@ def _setup(project: Project) -> str:
     text = path.read_text(encoding="utf-8").strip("\n")
     syntax.check(Cell(f"{project.name(path)}:1", "code", text))
     return text
+
+
+def _with_definitions(project: Project, cell: Cell) -> Cell:
+    """A given cell with the definitions that it hands out of solutions/transformer.py; any other as it is."""
+    names = syntax.handed_out(cell)
+    if not names:
+        return cell
+    path = project.solutions / "transformer.py"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    found = {node.name: ast.get_source_segment(text, node) for node in ast.parse(text).body
+             if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    if missing := [name for name in names if name not in found]:
+        raise cell.error(f"{project.name(path)} defines no '{missing[0]}'; correct the name or write it there")
+    return replace(cell, text="\n\n\n".join(str(found[name]) for name in names))
 
 
 def _check_together(cells: list[Cell], name: str) -> None:

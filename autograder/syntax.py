@@ -17,6 +17,7 @@ from autograder.errors import CourseError
 
 # What stands in the source, so that it also runs when opened in JupyterLab; loading puts solutions/setup.py here.
 SETUP = "%run setup.py\nfrom autograder.checks import check"
+# A given cell may be one line `from transformer import NAME, NAME`; loading puts the definitions there.
 # role -> (cell type, needs an id, needs points)
 ROLES = {
     "setup": ("code", False, False),
@@ -148,7 +149,15 @@ def public(cell: Cell) -> list[str]:
     return [line for at, line in enumerate(lines) if at not in hidden]
 
 
+def handed_out(cell: Cell) -> list[str]:
+    """The names that a given cell hands out of the reference model: those of its one line `from transformer import`."""
+    match = re.fullmatch(r"from transformer import (\w+(?:, \w+)*)", cell.text.strip())
+    return match[1].split(", ") if match and cell.role == "given" else []
+
+
 def _check_code(cell: Cell) -> None:
+    if handed_out(cell):
+        return
     try:
         tree = ast.parse(cell.text)
     except SyntaxError as problem:

@@ -439,3 +439,41 @@ def test_course_folders_honour_its_config(tmp_path):
     (tmp_path / "nbgrader_config.py").write_text("c = ")
     with pytest.raises(CourseError, match="cannot be read"):
         assert Course(tmp_path).source
+
+
+GIVEN = """
+```{code-cell}
+:tags: [given]
+:id: blocks
+from transformer import mean, Block
+```
+"""
+REFERENCE = '''import torch
+
+
+def helper():
+    return 0
+
+
+def mean(x):
+    """The mean."""
+    return x.mean()
+
+
+class Block:
+    size = 3
+'''
+
+
+def test_a_given_cell_hands_out_definitions_of_the_reference_model(tmp_path):
+    project = tiny.project(tmp_path, tiny.CHAPTER + GIVEN)
+    (project.solutions / "transformer.py").write_text(REFERENCE)
+    cell = next(cell for cell in source.load(project, tiny.SLUG).cells if cell.id == "blocks")
+    assert cell.source == 'def mean(x):\n    """The mean."""\n    return x.mean()\n\n\nclass Block:\n    size = 3'
+    assert cell.metadata.nbgrader.locked
+
+
+def test_a_given_cell_that_hands_out_what_is_not_there_is_an_error(tmp_path):
+    project = tiny.project(tmp_path, tiny.CHAPTER + GIVEN)
+    with pytest.raises(CourseError, match=r"'blocks': solutions/transformer.py defines no 'mean'"):
+        source.load(project, tiny.SLUG)
