@@ -109,6 +109,19 @@ def test_page_does_not_scroll_sideways_on_a_phone(name, chrome, site):
     page.close()
 
 
+@pytest.mark.parametrize(("button", "way"), [("primary", "Notation and conventions"), ("secondary", "Summary")])
+def test_menus_open_on_a_phone_and_lead_on(button, way, chrome, site):
+    page = chrome.new_page(viewport=PHONE)
+    page.goto(f"{site}/{CHAPTERS[-1]}.html", wait_until="load")
+    link = page.locator(f"#pst-{button}-sidebar-modal, #pst-{button}-sidebar").get_by_role("link", name=way)
+    assert not link.first.is_visible()
+    page.locator(f"button.{button}-toggle:visible").click()
+    before = page.url
+    link.first.click()
+    assert page.url != before
+    page.close()
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_our_own_text_has_contrast_in_both_themes(theme, chrome, site):
     page = chrome.new_page(viewport=DESK, color_scheme=theme)

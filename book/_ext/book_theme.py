@@ -8,6 +8,11 @@ UNUSED = ("thebe", "togglebutton", "design-tabs", "sphinx-design", "sphinx_desig
 UNSHIPPED = ("**/*.map", "scripts/fontawesome.js*", "vendor/fontawesome", "*thebe*", "togglebutton*")
 
 
+def without_header(app, config):
+    """No bar above the page: it would repeat the search field, and its hidden button would take the menu's clicks."""
+    config.html_theme_options["navbar_persistent"] = []
+
+
 def drop_unused(app, pagename, templatename, context, doctree):
     for kind in ("script_files", "css_files"):
         context[kind] = [file for file in context[kind] if not unused(file)]
@@ -29,6 +34,7 @@ def prune(app, exception):
 
 
 def setup(app):
+    app.connect("config-inited", without_header)
     app.connect("html-page-context", drop_unused, priority=900)
     app.connect("build-finished", prune)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
