@@ -102,10 +102,9 @@ def parse(raw: bytes) -> NotebookNode:
     cells = _cells_of(data)
     if not cells:
         raise Refused("the notebook has no cells; ask for it again")
-    nb = nbformat.v4.new_notebook(cells=cells)
-    if isinstance(data.get("metadata"), dict):
-        nb.metadata = nbformat.from_dict(data["metadata"])
-    return nb
+    meta = data["metadata"] if isinstance(data.get("metadata"), dict) else {}
+    # Made by hand: nbformat would draw new ids where two are the same.
+    return nbformat.from_dict({"nbformat": 4, "nbformat_minor": 5, "metadata": meta, "cells": cells})
 
 
 def _cells_of(data: Any) -> list[NotebookNode]:

@@ -43,7 +43,7 @@ class Outputs:
     def _keep(self, kind: str, message: dict[str, Any]) -> None:
         try:
             output = nbformat.v4.output_from_msg(message)
-        except (KeyError, ValueError, TypeError, AttributeError):  # not what a kernel of ours would send
+        except Exception:  # not what a kernel would send by itself, so there is no saying what is wrong with it
             return
         if kind == "stream":
             self._stream(output)

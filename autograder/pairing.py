@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from nbformat import NotebookNode
 
-from autograder.cells import grade_id, is_answer, released, same_text
+from autograder.cells import grade_id, is_answer, is_graded, released, same_text
 
 # From here on two texts are versions of one cell: a stub and an answer to it share signature and docstring.
 ALIKE = 0.5
@@ -19,10 +19,14 @@ Cells = list[NotebookNode]
 
 @dataclass
 class Pairs:
-    """`chosen[ours] = theirs` by place; `copies[ours]` are further cells of theirs under the same id."""
+    """`chosen[ours] = theirs` by place; `copies[ours]` are further cells of theirs under the same id.
+
+    `sure`: is theirs a copy of ours at all? Chapters share a set-up cell, and blank written answers look alike.
+    """
 
     chosen: dict[int, int] = field(default_factory=dict)
     copies: dict[int, list[int]] = field(default_factory=dict)
+    sure: bool = False
 
     def open(self, ours: Cells) -> list[int]:
         """Our cells that have no partner yet."""
@@ -37,11 +41,16 @@ class Pairs:
 def pair(ours: Cells, theirs: Cells) -> Pairs:
     """Pair the cells, the surest signs first."""
     pairs = Pairs()
+    work = {place for place, cell in enumerate(ours) if is_answer(cell) or is_graded(cell)}
     _by_grade_id(ours, theirs, pairs)
     _by_id(ours, theirs, pairs)
+    pairs.sure = bool(work & pairs.chosen.keys())
     _by_text(ours, theirs, pairs)
     _by_name(ours, theirs, pairs)
-    _by_place(ours, theirs, pairs)
+    pairs.sure |= any(ours[place].cell_type == "code" for place in work & pairs.chosen.keys())
+    pairs.sure |= 2 * len(pairs.chosen) >= len(ours)
+    if pairs.sure:
+        _by_place(ours, theirs, pairs)
     return pairs
 
 

@@ -19,7 +19,6 @@ from autograder.cells import (
     Refused,
     grade_id,
     is_answer,
-    is_graded,
     is_skipped,
     is_tests,
     new_cell,
@@ -64,13 +63,12 @@ class _Work:
 def rebuild(source: NotebookNode, submitted: NotebookNode) -> tuple[NotebookNode, list[Repair]]:
     """The notebook to grade, and what was repaired.
 
-    `source` is our stored edition: stubs in its answer cells, hidden tests in its test cells. `Refused` where not
-    one of its answers is found in `submitted`.
+    `source` is our stored edition: stubs in its answer cells, hidden tests in its test cells. `Refused` where
+    nothing says that `submitted` is a copy of it.
     """
     work = _Work([copy.deepcopy(cell) for cell in source.cells])
     pairs = pair(source.cells, submitted.cells)
-    answers = [place for place, cell in enumerate(source.cells) if is_answer(cell) or is_graded(cell)]
-    if answers and not any(place in pairs.chosen for place in answers):
+    if not pairs.sure:
         raise Refused("none of the assignment's answer cells is in it; is it the notebook of another assignment?")
     _tell_notebook(work, source, submitted)
     for place, cell in enumerate(work.ours):
