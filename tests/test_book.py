@@ -12,6 +12,7 @@ import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from autograder import book
+from autograder.cli import main
 from autograder.course import Project
 from autograder.errors import CourseError
 from autograder.release import release
@@ -404,7 +405,17 @@ def test_every_source_of_the_bibliography_has_a_link():
     text = (PROJECT.book / "references.bib").read_text()
     entries = re.findall(r"^@\w+\{(\w+),\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
     assert len(entries) == text.count("\n@")
+    assert len({key for key, _ in entries}) == len(entries), "a key is used twice"
     assert [key for key, entry in entries if "url " not in entry and "doi " not in entry] == []
+
+
+def test_every_command_that_a_page_names_exists():
+    text = "".join(path.read_text() for path in PROJECT.book.glob("*.md"))
+    named = set(re.findall(r"`autograder (\w+)", text))
+    assert named >= {"init", "grade", "feedback", "report", "release", "book", "publish", "audit"}
+    assert named <= set(main.commands)
+    parameters = [parameter for command in main.commands.values() for parameter in command.params]
+    assert set(re.findall(r"`(--[a-z]+)`", text)) <= {option for parameter in parameters for option in parameter.opts}
 
 
 def test_stamp_is_written_only_by_a_build_without_problems(tiny, faulty):
