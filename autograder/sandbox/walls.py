@@ -1,0 +1,181 @@
+"""Puts up the walls of a sandbox around the calling process. Called in a child after a fork, never in the grader."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+
+from autograder.sandbox import landlock, linux, seccomp
+from autograder.sandbox.policy import Policy, hidden, readable
+
+_INSIDE = 1000  # the learner's user and group, as seen from inside
+_READ_ONLY = linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "fonts", "mime.types", "alternatives")
+WORK, HOME, SOCKETS = "/tmp/work", "/tmp/home", "/run/kernel"
+
+
+def spaces() -> None:
+    """Leave all namespaces for new ones; then the parent must map the users.
+
+    The process itself stays in its old pid namespace; its next child is the first of the new one.
+    """
+    linux.unshare(linux.NAMESPACES)
+
+
+def map_users(pid: int, user: int) -> None:
+    """The parent's part: which users the child's namespace knows. As root, also one that owns nothing here."""
+    root = os.getuid() == 0
+    for kind, own in (("uid", os.getuid()), ("gid", os.getgid())):
+        if not root and kind == "gid":
+            _write(f"/proc/{pid}/setgroups", "deny")
+        _write(f"/proc/{pid}/{kind}_map", f"0 0 1\n{_INSIDE} {user} 1" if root else f"{_INSIDE} {own} 1")
+
+
+def enter(policy: Policy) -> None:
+    """The rest, in the first process of the new pid namespace: files, limits, rights. Nothing is left to undo."""
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    _root_directory(policy)
+    _limits(policy)
+    linux.prctl(linux.PR_SET_SECUREBITS, linux.SECUREBITS_LOCKED)
+    _user()
+    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+    linux.drop_capabilities()
+    _landlock()
+    seccomp.apply()
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+# ---- files
+
+
+def _root_directory(policy: Policy) -> None:
+    linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    new = "/tmp"
+    copied = _taken(policy.files)
+    held = os.open(policy.sockets, os.O_PATH | os.O_DIRECTORY)
+    sources = {path: os.open(path, os.O_PATH | os.O_DIRECTORY) for path in readable() if not os.path.islink(path)}
+    devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in _DEVICES}
+    settings = {name: os.open(f"/etc/{name}", os.O_PATH) for name in _ETC if os.path.exists(f"/etc/{name}")}
+    linux.mount("root", new, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=16m,mode=755")
+    for path in readable():
+        if os.path.islink(path):
+            _link(os.readlink(path), new + path)
+        else:
+            _bind(sources[path], new + path, read_only=True)
+    for name, device in devices.items():
+        _bind(device, f"{new}/dev/{name}", directory=False)
+    for name, setting in settings.items():
+        _bind(setting, f"{new}/etc/{name}", directory=os.path.isdir(f"/proc/self/fd/{setting}"), read_only=True)
+    _own_files(new, policy, copied)
+    _bind(held, new + SOCKETS)
+    for fd in (held, *sources.values(), *devices.values(), *settings.values()):
+        os.close(fd)
+    _switch(new)
+    for path in hidden():
+        if os.path.isdir(path):
+            linux.mount("hidden", path, "tmpfs", _READ_ONLY, "size=4k,mode=755")
+    linux.mount("none", "/", None, linux.MS_REMOUNT | linux.MS_BIND | _READ_ONLY)
+
+
+def _taken(files: str) -> dict[str, bytes]:
+    """The assignment's own files, read before they go out of sight: {path: content}."""
+    found = {}
+    for folder, _, names in os.walk(files) if files else ():
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.isfile(path) and not os.path.islink(path):
+                with open(path, "rb") as file:
+                    found[os.path.relpath(path, files)] = file.read()
+    return found
+
+
+def _own_files(new: str, policy: Policy, copied: dict[str, bytes]) -> None:
+    """The only places that can be written: one small file system in memory."""
+    os.makedirs(new + "/tmp", exist_ok=True)
+    size = f"size={policy.disk},nr_inodes=20000,mode=1777"
+    linux.mount("scratch", new + "/tmp", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, size)
+    os.makedirs(new + "/dev/shm")
+    linux.mount("shm", new + "/dev/shm", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, size)
+    os.makedirs(new + "/proc")
+    with contextlib.suppress(OSError):  # a container may keep /proc to itself: then there is none inside
+        linux.mount("proc", new + "/proc", "proc", _READ_ONLY | linux.MS_NOEXEC)
+    for folder in (WORK, HOME):
+        os.makedirs(new + folder)
+    for name, content in copied.items():
+        target = os.path.join(new + WORK, name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "wb") as file:
+            file.write(content)
+    _give(new + "/tmp")
+
+
+def _give(top: str) -> None:
+    if os.getuid() != 0:
+        return
+    for folder, _, names in os.walk(top):
+        for path in (folder, *(os.path.join(folder, name) for name in names)):
+            if path != top:
+                os.chown(path, _INSIDE, _INSIDE)
+
+
+def _bind(source: int, target: str, *, directory: bool = True, read_only: bool = False) -> None:
+    os.makedirs(target if directory else os.path.dirname(target), exist_ok=True)
+    if not directory:
+        os.close(os.open(target, os.O_CREAT, 0o644))
+    linux.mount(f"/proc/self/fd/{source}", target, None, linux.MS_BIND | linux.MS_REC)
+    flags = linux.MS_REMOUNT | linux.MS_BIND | linux.MS_NOSUID
+    linux.mount("none", target, None, flags | (_READ_ONLY if read_only else 0))
+
+
+def _link(where: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    os.symlink(where, target)
+
+
+def _switch(new: str) -> None:
+    os.makedirs(new + "/old")
+    linux.pivot_root(new, new + "/old")
+    os.chdir("/")
+    linux.unmount("/old", linux.MNT_DETACH)
+    os.rmdir("/old")
+
+
+# ---- limits and rights
+
+
+def _limits(policy: Policy) -> None:
+    os.umask(0o077)
+    for kind, limit in (
+        (resource.RLIMIT_AS, policy.memory),
+        (resource.RLIMIT_FSIZE, policy.file),
+        (resource.RLIMIT_NPROC, policy.processes),
+        (resource.RLIMIT_NOFILE, policy.descriptors),
+        (resource.RLIMIT_CPU, policy.cpu),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+    ):
+        resource.setrlimit(kind, (limit, limit))
+
+
+def _user() -> None:
+    if os.getuid() == 0:
+        os.setgroups([])
+    os.setresgid(_INSIDE, _INSIDE, _INSIDE)
+    os.setresuid(_INSIDE, _INSIDE, _INSIDE)
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user clears it
+
+
+def _landlock() -> None:
+    read = [(path, landlock.READ) for path in (*readable(), "/etc", "/proc", "/dev") if os.path.isdir(path)]
+    devices = [(f"/dev/{name}", landlock.READ_FILE | landlock.WRITE_FILE) for name in _DEVICES]
+    write = [("/tmp", landlock.WRITE), ("/dev/shm", landlock.WRITE)]
+    sockets = [(SOCKETS, landlock.READ_DIR | landlock.MAKE_SOCK | landlock.REMOVE_FILE)]
+    landlock.restrict([*read, *devices, *write, *sockets])

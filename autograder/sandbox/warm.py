@@ -1,0 +1,160 @@
+"""Warm kernels: a Jupyter kernel provisioner whose kernels are forks of one prepared process, in a sandbox or not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.provisioning import KernelProvisionerBase
+
+from autograder.errors import CourseError
+from autograder.sandbox.policy import Policy
+from autograder.sandbox.walls import HOME, SOCKETS, WORK
+
+MESSAGE = 1 << 16
+
+
+class Zygote:
+    """The prepared process. One serves any number of threads; it ends with the context or with this process."""
+
+    def __init__(self, environment: dict[str, str], *, patience: float = 120):
+        self._environment, self._patience = environment, patience
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Zygote:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._folder = tempfile.TemporaryDirectory(prefix="zygote-")
+        self._log = Path(self._folder.name) / "log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "autograder.sandbox.zygote", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()], env=self._environment, cwd=self._folder.name, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log,
+            )  # fmt: skip
+        theirs.close()
+        self._channel = ours
+        ours.settimeout(self._patience)
+        answer = self._answer()[0]
+        if not answer.get("ready"):
+            self.__exit__()
+            raise CourseError(f"the process that kernels are forked from did not start: {answer.get('error')}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+        self._process.kill()
+        self._process.wait()
+        self._folder.cleanup()
+
+    def fork(self, request: dict[str, Any]) -> tuple[int, int]:
+        """A new kernel: its pid and a pidfd. OSError where the sandbox can't be put up."""
+        with self._lock:
+            self._channel.send(json.dumps(request).encode())
+            answer, handles = self._answer()
+        if "error" in answer:
+            raise OSError(answer["error"])
+        return answer["pid"], handles[0]
+
+    def _answer(self) -> tuple[dict[str, Any], list[int]]:
+        try:
+            message, handles, _, _ = socket.recv_fds(self._channel, MESSAGE, 1)
+        except TimeoutError:
+            message, handles = b"", []
+        if not message:
+            last = self._log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+            return {"error": last[0]}, []
+        return json.loads(message), handles
+
+
+class ForkProvisioner(KernelProvisionerBase):
+    """Launches a kernel by asking a `Zygote` to fork; the kernel spec's metadata has the zygote and the policy."""
+
+    zygote: Zygote
+    policy: Policy | None = None
+    home: Path
+
+    _handle: int | None = None
+    pid: int | None = None
+
+    @property
+    def has_process(self) -> bool:
+        return self._handle is not None
+
+    async def poll(self) -> int | None:
+        """None while the kernel lives."""
+        return None if self._handle is not None and not _ended(self._handle) else 0
+
+    async def wait(self) -> int | None:
+        """Until the kernel has ended."""
+        while await self.poll() is None:
+            await asyncio.sleep(0.005)
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+        return 0
+
+    async def send_signal(self, signum: int) -> None:
+        """To the kernel's process; with SIGKILL all others of its pid namespace die too."""
+        if self._handle is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, signum)
+
+    async def kill(self, restart: bool = False) -> None:
+        """End the kernel at once."""
+        await self.send_signal(signal.SIGKILL)
+
+    async def terminate(self, restart: bool = False) -> None:
+        """End the kernel at once: a notebook's process has nothing to put in order."""
+        await self.send_signal(signal.SIGKILL)
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
+        """Fork; the kernel binds the sockets that the manager has chosen."""
+        connection: dict[str, Any] = dict(self.connection_info)
+        inside = self.policy is not None
+        request = {
+            "connection": {
+                **{name: connection[name] for name in connection if name.endswith("_port")},
+                "transport": connection["transport"],
+                "ip": f"{SOCKETS}/k" if inside else connection["ip"],
+                "key": bytes(connection["key"]).decode(),
+                "signature_scheme": connection["signature_scheme"],
+            },
+            "policy": self.policy.plain() if self.policy is not None else None,
+            "cwd": WORK if inside else kwargs["cwd"],
+            "environment": _placed(kwargs["env"], HOME) if inside else kwargs["env"],
+            "log": str(self.home / "log"),
+        }
+        self.pid, self._handle = self.zygote.fork(request)
+        return connection
+
+    async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
+        """Choose the connection, as the local provisioner does."""
+        manager: Any = self.parent
+        manager.write_connection_file()
+        self.connection_info = manager.get_connection_info()
+        return {**kwargs, "cmd": []}
+
+    async def cleanup(self, restart: bool = False) -> None:
+        """Nothing to hand back: the sockets are files in the kernel's own directory."""
+
+
+def _placed(environment: dict[str, str], home: str) -> dict[str, str]:
+    names = ("HOME", "TMPDIR", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "MPLCONFIGDIR")
+    return {**environment, **dict.fromkeys(names, home)}
+
+
+def _ended(handle: int) -> bool:
+    return bool(select.select([handle], [], [], 0)[0])
