@@ -30,7 +30,7 @@ class Case:
     def describe(self) -> str:
         """One line about the inputs: shapes and dtypes of arrays, short values as they are."""
         named = [_brief(value) for value in self.args] + [f"{key}={_brief(v)}" for key, v in self.kwargs.items()]
-        return ", ".join(named) + (f"; {self.note}" if self.note else "")
+        return "; ".join(part for part in (", ".join(named), self.note) if part)
 
 
 def _brief(value: Any) -> str:
