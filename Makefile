@@ -48,19 +48,20 @@ $(STAMP): requirements.txt constraints.txt pyproject.toml
 course: setup
 	@$(BIN)/autograder release --check
 	@$(BIN)/autograder book
-	@$(MAKE) --no-print-directory $(SAMPLE).graded
-	@$(BIN)/autograder report --learners $(SAMPLE)
+	@$(MAKE) --no-print-directory $(SAMPLE).txt
+	@cat $(SAMPLE).txt
+	@$(BIN)/autograder report $(SAMPLE)
 	@echo
 	@echo "read the book       _build/html/index.html"
 	@echo "read a feedback     $(SAMPLE)/feedback/learner-mistake-1/"
 	@echo "see the gradebook   cd $(SAMPLE) && ../../$(BIN)/jupyter lab   (menu Nbgrader, Formgrader)"
 
-# The sample class is graded again when the grader, a chapter or a library changed.
-$(SAMPLE).graded: $(STAMP) $(wildcard autograder/*.py autograder/*/*.py autograder/*/*/*.py solutions/*)
+# The sample class is graded again when the grader, a chapter or a library changed; the file is what grading said.
+$(SAMPLE).txt: $(STAMP) $(wildcard autograder/*.py autograder/*/*.py autograder/*/*/*.py solutions/*)
 	@$(BIN)/autograder sample $(SAMPLE)
-	@$(BIN)/autograder grade $(SAMPLE)
+	@$(BIN)/autograder grade $(SAMPLE) > $@.part
 	@$(BIN)/autograder feedback $(SAMPLE)
-	@touch $@
+	@mv $@.part $@
 
 # ruff and mypy first, which take seconds; then what the tests share; pytest last, so that its closing line is the last.
 test: setup
