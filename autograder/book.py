@@ -12,7 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -25,8 +26,8 @@ from autograder.errors import CourseError
 
 Say = Callable[[str], None]
 
-GRADED = ("exercise", "tests", "written")   # the reader sees the student's cells, and never what came out of ours
 CELL_SECONDS = 600
+SAY_SECONDS = 2.0   # between two lines of progress
 # A change of any of these may change what a notebook prints, or what a page looks like.
 RUNS = ("numpy", "torch", "matplotlib", "ipykernel")
 BUILDS = ("jupyter-book", "sphinx", "myst-nb", "myst-parser", "sphinx-book-theme", "pydata-sphinx-theme",
@@ -43,31 +44,40 @@ def quiet(line: str) -> None:
     """Say nothing."""
 
 
+def now_and_then(say: Say) -> Say:
+    """`say` for a quick succession of lines: the first, and then one every two seconds."""
+    last = float("-inf")
+
+    def sometimes(line: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SAY_SECONDS:
+            last = time.monotonic()
+            say(line)
+
+    return sometimes
+
+
 def executed_path(project: Project, slug: str) -> Path:
     """Where the executed solved notebook of a chapter is kept."""
     return project.build / "executed" / f"{slug}.ipynb"
 
 
 def execute(project: Project, slug: str, *, say: Say = quiet) -> NotebookNode:
-    """The solved notebook with its outputs, run only if its source, set-up or libraries changed since the last run."""
-    kept, key = executed_path(project, slug), _run_key(project, slug)
+    """The solved notebook with its outputs, run only if its cells, set-up or libraries changed since the last run."""
+    notebook, kept = source.load(project, slug), executed_path(project, slug)
+    key = _run_key(notebook)
     if kept.is_file():
-        notebook = nbformat.read(kept, as_version=4)
-        if notebook.metadata.get("course", {}).get("executed") == key:
-            return notebook
-    notebook = source.load(project, slug)
+        before = nbformat.read(kept, as_version=4)
+        if before.metadata.get("course", {}).get("executed") == key:
+            return before
     run(notebook, project.name(project.source(slug)), say=say)
     notebook.metadata.setdefault("course", {})["executed"] = key
     _write(kept, nbformat.writes(notebook))
     return notebook
 
 
-def _run_key(project: Project, slug: str) -> str:
-    path = project.source(slug)
-    if not path.is_file():
-        raise CourseError(f"{project.name(path)}: not there; the chapters are {', '.join(project.slugs()) or 'none'}")
-    # The loader counts, too: it makes the cells and their ids.
-    return _digest([path, project.solutions / "setup.py", Path(source.__file__)], RUNS)
+def _run_key(notebook: NotebookNode) -> str:
+    return _digest([], RUNS, salt=nbformat.writes(notebook))
 
 
 def _digest(files: list[Path], packages: tuple[str, ...], salt: str = "") -> str:
@@ -93,7 +103,7 @@ def run(notebook: NotebookNode, name: str, *, say: Say = quiet) -> None:
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    at = "?"
+    at, say = "?", now_and_then(say)
 
     def started(cell: NotebookNode, cell_index: int) -> None:
         nonlocal at
@@ -120,55 +130,6 @@ def run(notebook: NotebookNode, name: str, *, say: Say = quiet) -> None:
 def _line(text: str) -> str:
     """A text that may have colours and many lines, as one line."""
     return " ".join(_COLOUR.sub("", text).split())
-
-
-def graft(student: NotebookNode, executed: NotebookNode, slug: str) -> NotebookNode:
-    """The student notebook as its page shows it: rich markdown, and the outputs of every cell that is not graded."""
-    solved = {cell.id: cell for cell in executed.cells}
-    page = nbformat.from_dict(student)
-    page.cells = []
-    stale = f"chapters/{slug}.ipynb: cell '{{}}' is not as in solutions/{slug}.md; run 'autograder release'"
-    for cell in student.cells:
-        if cell.id not in solved:
-            raise CourseError(stale.format(cell.id))
-        page.cells += _shown(nbformat.from_dict(cell), solved.pop(cell.id), stale)
-    for missing in solved:
-        raise CourseError(stale.format(missing))
-    return page
-
-
-def _shown(cell: NotebookNode, solved: NotebookNode, stale: str) -> Iterator[NotebookNode]:
-    role = source.role(solved)
-    if role == "written":
-        yield _caption(cell, f"{_points(cell)} · your answer, in words. Write it in the notebook; a person reads it.")
-        return
-    if role == "exercise":
-        yield _caption(cell, f"Your turn · <code>{cell.id}</code> · solve it in the notebook.")
-    elif role == "tests":
-        part = re.search(r"-(core|edge)-tests$", cell.id)
-        which = f" ({part[1]})" if part else ""
-        yield _caption(cell, f"{_points(cell)} · the visible tests{which}. Grading tries more than these.")
-    elif cell.cell_type == "markdown":
-        cell.source = solved.source
-    elif cell.source != solved.source:
-        raise CourseError(stale.format(cell.id))
-    else:
-        cell.outputs = solved.outputs
-    if role == "setup":
-        cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
-        cell.metadata["mystnb"] = {"code_prompt_show": "Show the set-up that every chapter shares",
-                                   "code_prompt_hide": "Hide the set-up"}
-    yield cell
-
-
-def _caption(cell: NotebookNode, text: str) -> NotebookNode:
-    html = f'<p class="book-caption book-{source.role(cell)}">{text}</p>'
-    return nbformat.v4.new_markdown_cell(html, id=f"{cell.id[:50]}-caption")
-
-
-def _points(cell: NotebookNode) -> str:
-    points = cell.metadata["nbgrader"]["points"]
-    return f"<strong>{points:g} {'point' if points == 1 else 'points'}</strong>"
 
 
 def build(project: Project, *, say: Say = quiet) -> Path:
@@ -204,7 +165,7 @@ def _check_toc(project: Project) -> None:
 def _inputs(project: Project) -> list[Path]:
     """The files that the pages are made from."""
     shell = [path for path in project.book.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    ours = [Path(__file__), *sorted(Path(__file__).parent.glob("lower.py"))]
+    ours = [Path(__file__).with_name(name) for name in ("book.py", "graft.py", "lower.py")]
     return [project.root / "_config.yml", project.root / "_toc.yml", *sorted(shell), *ours,
             *sorted(project.chapters.glob("*.ipynb"))]
 
@@ -217,6 +178,7 @@ def _jupyter_book(project: Project, *, say: Say) -> list[str]:
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", str(project.root),
                "--warningiserror", "--nitpick", "--keep-going"]
     env = {**os.environ, "NO_COLOR": "1", "PYTHONUTF8": "1"}
+    say = now_and_then(say)
     with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
         # cwd: jupyter-book searches the working directory before the installed packages.
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8", env=env,
@@ -230,16 +192,17 @@ def _jupyter_book(project: Project, *, say: Say) -> list[str]:
         errors.seek(0)
         said = _COLOUR.sub("", errors.read()).replace(f"{project.root}/", "")
     found = problems("".join(output), said)
-    if process.returncode and not found:
-        found = [f"jupyter-book ended with exit code {process.returncode}: {_last_words(said)}"]
+    # With warnings alone it says so; else something raised, and that is a problem more.
+    if process.returncode and not (found and "returns a non-zero exit code" in "".join(output)):
+        found += [f"jupyter-book ended with exit code {process.returncode}: {_last_words(said)}"]
     return found
 
 
 def _last_words(errors: str) -> str:
-    """What a program that died said: its exception, or else its last lines."""
+    """What a program that died said: the exception that began it, or else its last lines."""
     lines = [line.strip() for line in errors.splitlines() if line.strip(" =\t")]
-    raised = [at for at, line in enumerate(lines) if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return _line(" ".join(lines[raised[-1] if raised else -3:])) or "it said nothing"
+    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt): ", line)]
+    return _line(" ".join(raised[:1] or lines[-3:])) or "it said nothing"
 
 
 def problems(output: str, errors: str) -> list[str]:

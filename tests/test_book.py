@@ -15,6 +15,7 @@ from autograder import book
 from autograder.cli import main
 from autograder.course import Project
 from autograder.errors import CourseError
+from autograder.graft import graft
 from autograder.release import release
 
 PROJECT = Project.find(Path(__file__))
@@ -170,9 +171,11 @@ def test_chapter_runs_again_only_when_source_or_setup_changed(tiny, monkeypatch)
 
 
 def test_chapter_runs_again_with_another_torch(tiny, monkeypatch):
-    before = book._run_key(tiny, TINY)
+    monkeypatch.setattr(book, "run", forbid)
+    book.execute(tiny, TINY)
     monkeypatch.setattr(book.metadata, "version", lambda name: "0.0")
-    assert book._run_key(tiny, TINY) != before
+    with pytest.raises(AssertionError, match="should not have run"):
+        book.execute(tiny, TINY)
 
 
 def test_failing_cell_is_an_error_that_names_file_cell_and_reason():
@@ -181,10 +184,30 @@ def test_failing_cell_is_an_error_that_names_file_cell_and_reason():
         book.run(notebook, "09_x.md")
 
 
+@pytest.mark.parametrize(("code", "said"), [
+    ("import time\ntime.sleep(60)", "cell 'bad' ran longer than 1 s"),
+    ("import os\nos._exit(1)", "the kernel died in cell 'bad'"),
+])
+def test_cell_that_never_ends_or_kills_the_kernel_is_an_error(code, said, monkeypatch):
+    monkeypatch.setattr(book, "CELL_SECONDS", 1)
+    notebook = new_notebook(cells=[new_code_cell("1 + 1", id="good"), new_code_cell(code, id="bad")])
+    with pytest.raises(CourseError, match=f"x.md: {said}"):
+        book.run(notebook, "x.md")
+
+
 def test_notebook_runs_in_one_thread_in_an_empty_directory():
     notebook = new_notebook(cells=[new_code_cell("import os\nprint(os.listdir(), os.environ['OMP_NUM_THREADS'])")])
     book.run(notebook, "x.md")
     assert notebook.cells[0].outputs[0].text == "[] 1\n"
+
+
+def test_progress_is_said_at_once_and_then_every_two_seconds(monkeypatch):
+    said, clock = [], iter([0.0, 0.0, 0.5, 1.9, 2.0, 2.0, 3.9])
+    monkeypatch.setattr(book.time, "monotonic", lambda: next(clock))
+    say = book.now_and_then(said.append)
+    for line in ("0 s", "0.5 s", "1.9 s", "2 s", "3.9 s"):
+        say(line)
+    assert said == ["0 s", "2 s"]
 
 
 def test_missing_chapter_is_an_error_that_names_the_chapters(tiny):
@@ -210,6 +233,11 @@ def test_answers_are_nowhere_in_the_book(tiny):
         if path.is_file():
             text = unescape(re.sub("<[^>]*>", "", path.read_bytes().decode("utf-8", "replace")))
             assert not [secret for secret in secrets if secret in text], path
+
+
+def test_built_book_does_not_know_where_it_was_built(tiny):
+    for path in (tiny.build / "html").rglob("*"):
+        assert path.is_dir() or str(tiny.root).encode() not in path.read_bytes(), path
 
 
 def test_exercise_shows_its_stub_without_a_traceback(page):
@@ -282,7 +310,7 @@ def pair(*changes):
 
 def test_graft_puts_back_rich_text_and_ungraded_outputs_only():
     student, executed = pair()
-    shown = book.graft(student, executed, "01_x").cells
+    shown = graft(student, executed, "01_x").cells
     assert [cell.source for cell in shown if cell.id in "tdf"] == [":::{hint}\nx\n:::", "1", "def f(): ..."]
     assert [len(cell.get("outputs", [])) for cell in shown if cell.id in "tdf"] == [0, 1, 0]
     assert student.cells[0].source == "plain", "the notebook that it was given stays as it was"
@@ -295,7 +323,7 @@ def test_graft_puts_back_rich_text_and_ungraded_outputs_only():
 ], ids=["edited", "missing", "added"])
 def test_stale_chapter_is_named(change, named):
     with pytest.raises(CourseError, match=rf"chapters/01_x\.ipynb: cell '{named}' .* run 'autograder release'"):
-        book.graft(*pair(change), "01_x")
+        graft(*pair(change), "01_x")
 
 
 # No problem goes unseen
@@ -358,7 +386,15 @@ def test_wrong_setting_fails_the_build_though_jupyter_book_passes_it(tmp_path):
 def test_malformed_toc_is_said_in_one_line(tmp_path):
     project = shell(tmp_path, {})
     (project.root / "_toc.yml").write_text("format: jb-book\nroot: book/intro\nchapters: []\n")
-    with pytest.raises(CourseError, match="exit code 1: RuntimeError: The Table of Contents file is malformed"):
+    with pytest.raises(CourseError, match="exit code 1: .*'chapters' not a non-empty list"):
+        book.build(project)
+
+
+def test_extension_that_breaks_is_told_beside_the_warnings(tmp_path):
+    project = shell(tmp_path, {"book/notation": "# Notation\n\n:::{nosuch}\n:::\n"})
+    with (project.book / "_ext" / "book_theme.py").open("a") as extension:
+        extension.write("\n\ndef drop_unused(*_):\n    raise ZeroDivisionError('broken on purpose')\n")
+    with pytest.raises(CourseError, match="(?s)2 problems.*Unknown directive type.*broken on purpose"):
         book.build(project)
 
 

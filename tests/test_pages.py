@@ -58,7 +58,7 @@ def chapter(chrome, site) -> Iterator[Page]:
     page.close()
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [*PAGES, "search", "genindex"])
 def test_page_loads_whole_light_and_from_here_alone(name, chrome, site):
     page = chrome.new_page(viewport=DESK)
     wrong, hosts, weight = [], set(), []

@@ -10,7 +10,7 @@ import autograder
 
 PACKAGE = Path(autograder.__file__).parent
 ORDER = (
-    "errors", "course", "wire", "links", "lower", "syntax", "source", "release", "surface", "needles", "audit", "book",
+    "errors", "course", "wire", "links", "lower", "syntax", "source", "release", "surface", "needles", "audit", "graft", "book",
     "probe", "judge", "checks", "cells", "pairing", "rebuild", "handin", "sandbox", "outputs", "kernels", "marking",
     "ledger", "gradebook", "newcourse", "grade", "feedback", "report", "intake", "export", "sample", "doctor",
     "publish", "cli",

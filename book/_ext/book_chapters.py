@@ -9,9 +9,10 @@ import nbformat
 from docutils import nodes
 from sphinx.util import logging
 
-from autograder.book import executed_path, graft
+from autograder.book import executed_path
 from autograder.course import Project
 from autograder.errors import CourseError
+from autograder.graft import graft
 
 logger = logging.getLogger(__name__)
 
