@@ -285,7 +285,9 @@ def near(found: Any, want: float, what: str, *, rtol: float = 1e-6, atol: float 
     expect(abs(got - want) <= atol + rtol * abs(want), "value", text)
 
 
-def unchanged(after: Sequence[Any], before: Sequence[Any], what: str = "your function changed its input in place") -> None:
+def unchanged(
+    after: Sequence[Any], before: Sequence[Any], what: str = "your function changed its input in place"
+) -> None:
     """Fails where an input array is not, afterwards, what it was."""
     for now, then in zip(after, before):
         if isinstance(then, Array) and isinstance(now, Array):

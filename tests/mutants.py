@@ -30,7 +30,8 @@ _SWAPS: dict[type, list[type]] = {
 }
 
 
-_SYMMETRIC = {"transpose", "swapaxes", "isinstance"}  # swapping their first two arguments changes nothing, or only types
+# Swapping their first two arguments changes nothing, or only types.
+_SYMMETRIC = {"transpose", "swapaxes", "isinstance"}
 
 
 def mutants(source: str) -> Iterator[tuple[str, str]]:

@@ -58,7 +58,8 @@ def test_infinities_in_the_right_places_are_right():
     assert failing(judge.close, Array.of(torch.tensor([0.0, -1e9])), want, "x").check == "value"
 
 
-@pytest.mark.parametrize("found", [2, 2.0, Array.of(torch.tensor(2.0)), Array.of(np.float32(2)), Array.of(np.ones(1) * 2)])
+@pytest.mark.parametrize(
+    "found", [2, 2.0, Array.of(torch.tensor(2.0)), Array.of(np.float32(2)), Array.of(np.ones(1) * 2)])
 def test_a_number_may_come_in_any_dress(found):
     judge.near(found, 2.0, "x")
 

@@ -1,5 +1,6 @@
 """The wire: everything of the schema makes the round trip, and nothing else comes in."""
 
+import contextlib
 import json
 import pickle
 import struct
@@ -98,10 +99,8 @@ def test_any_plain_value_makes_the_round_trip(value):
 def test_damaged_messages_are_refused_and_nothing_else_happens(noise, at):
     message = bytearray(encode([Array.of(torch.ones(2, 3)), Raised("E", (), "x"), {"a": (1, 2.5)}]))
     message[at % len(message) : at % len(message) + len(noise)] = noise
-    try:
+    with contextlib.suppress(WireError):
         decode(bytes(message))
-    except WireError:
-        pass
 
 
 def _message(header: object, blob: bytes = b"") -> bytes:
