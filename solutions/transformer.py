@@ -4,6 +4,7 @@ Batch first; shapes are (B, h, n, d_k): batch, heads, positions, features. Masks
 Vaswani et al. 2017, "Attention Is All You Need"; pre-LN as in Xiong et al. 2020.
 """
 
+import functools
 import math
 
 import torch
@@ -138,3 +139,173 @@ class PositionalEncoding(nn.Module):
         if offset + x.shape[1] > len(self.table):
             raise ValueError(f"positions up to {offset + x.shape[1]} are asked for; the table ends at {len(self.table)}")
         return self.dropout(x + self.table[offset:offset + x.shape[1]])                          # (B, n, d_model)
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder with tied target embedding and output; returns logits, never probabilities."""
+
+    def __init__(self, src_vocab, tgt_vocab, d_model=512, h=8, N=6, d_ff=2048, dropout=0.1, pad_id=0, max_len=512,
+                 norm="post"):
+        super().__init__()
+        check_norm(norm)
+        self.pad_id, self.d_model = pad_id, d_model
+        self.src_embedding, self.tgt_embedding = nn.Embedding(src_vocab, d_model), nn.Embedding(tgt_vocab, d_model)
+        self.position = PositionalEncoding(d_model, max_len, dropout)
+        self.encoder = nn.ModuleList(EncoderBlock(d_model, h, d_ff, dropout, norm) for _ in range(N))
+        self.decoder = nn.ModuleList(DecoderBlock(d_model, h, d_ff, dropout, norm) for _ in range(N))
+        self.encoder_norm, self.decoder_norm = (nn.LayerNorm(d_model) if norm == "pre" else None for _ in range(2))
+        self.output = nn.Linear(d_model, tgt_vocab, bias=False)
+        self.initialise()
+        self.output.weight = self.tgt_embedding.weight                 # one tensor with two names (Press & Wolf 2017)
+
+    def initialise(self):
+        """Xavier for the matrices; embeddings of standard deviation d^-1/2, which the factor sqrt(d) presupposes."""
+        for name, parameter in self.named_parameters():
+            if "embedding" in name:
+                nn.init.normal_(parameter, std=self.d_model**-0.5)
+            elif parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+
+    def embed(self, embedding, ids, offset=0):
+        return self.position(embedding(ids) * math.sqrt(self.d_model), offset)         # (B, n, d_model)
+
+    def encode(self, src):
+        """src (B, m) -> memory (B, m, d_model)."""
+        x, mask = self.embed(self.src_embedding, src), padding_mask(src, self.pad_id)
+        for block in self.encoder:
+            x = block(x, mask)
+        return x if self.encoder_norm is None else self.encoder_norm(x)
+
+    def decode(self, tgt, memory, src):
+        """tgt (B, n), memory (B, m, d_model), src (B, m) -> logits (B, n, tgt_vocab)."""
+        x = self.embed(self.tgt_embedding, tgt)
+        self_mask = causal_mask(tgt.shape[1], device=tgt.device) & padding_mask(tgt, self.pad_id)    # (B, 1, n, n)
+        cross_mask = padding_mask(src, self.pad_id)                    # (B, 1, 1, m)
+        for block in self.decoder:
+            x = block(x, memory, self_mask, cross_mask)
+        return self.output(x if self.decoder_norm is None else self.decoder_norm(x))
+
+    def step(self, token, position, memory, cross_mask, caches):
+        """Logits (B, tgt_vocab) after one more token (B,); the caches, one dict a block, hold what came before."""
+        x = self.embed(self.tgt_embedding, token[:, None], position)   # (B, 1, d_model)
+        for block, cache in zip(self.decoder, caches):
+            x = block(x, memory, None, cross_mask, cache=cache)
+        return self.output(x if self.decoder_norm is None else self.decoder_norm(x))[:, -1]
+
+    def forward(self, src, tgt):
+        return self.decode(tgt, self.encode(src), src)
+
+
+# ---- training -------------------------------------------------------------------------------------------------------
+
+
+def shift_targets(tgt):
+    """tgt (B, n) -> what the decoder reads and what it must say next, each (B, n - 1)."""
+    return tgt[:, :-1], tgt[:, 1:]
+
+
+def label_smoothed_loss(logits, labels, pad_id, smoothing=0.1):
+    """Mean cross-entropy over the labels that are no padding, eps / V of the target spread over the vocabulary."""
+    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=pad_id, label_smoothing=smoothing)
+
+
+def noam_rate(step, d_model, warmup):
+    """d^-1/2 min(step^-1/2, step warmup^-3/2): a linear rise, then a fall with the root; 0 at step 0."""
+    return 0.0 if step == 0 else d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
+
+
+def train_step(model, batch, optimizer, *, pad_id, accumulate=1, clip=1.0, amp=False):
+    """One optimizer step on (src, tgt), in `accumulate` parts that together weigh as one; the mean loss per token."""
+    device = next(model.parameters()).device
+    src, tgt = (ids.to(device, non_blocking=True) for ids in batch)
+    tokens = (tgt[:, 1:] != pad_id).sum()
+    model.train()
+    optimizer.zero_grad(set_to_none=True)
+    total, parts = torch.zeros((), device=device), min(accumulate, len(src))
+    for part, target in zip(src.tensor_split(parts), tgt.tensor_split(parts)):
+        decoder_input, labels = shift_targets(target)
+        with torch.autocast(device.type, torch.bfloat16, enabled=amp):
+            logits = model(part, decoder_input)                        # (B, n, V)
+        loss = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), ignore_index=pad_id, reduction="sum")
+        (loss / tokens).backward()
+        total += loss.detach()
+    nn.utils.clip_grad_norm_(model.parameters(), clip)
+    optimizer.step()
+    return (total / tokens).item()
+
+
+# ---- generation: ids (B, L) without bos, with eos, padding after it -------------------------------------------------
+
+
+def in_eval_mode(generate):
+    """Run a decoder without gradients and in eval mode; the model's mode is afterwards what it was."""
+    @functools.wraps(generate)
+    def run(model, *args, **kwargs):
+        training = model.training
+        model.eval()
+        try:
+            with torch.no_grad():
+                return generate(model, *args, **kwargs)
+        finally:
+            model.train(training)
+    return run
+
+
+def until_all_end(say, rows, eos_id, pad_id, max_len):
+    """Ask say(last tokens, t) -> logits (B, V) for the next token until every row (of `rows`, bos) has ended."""
+    token, ended, ids = rows, torch.zeros_like(rows, dtype=torch.bool), []
+    for t in range(max_len):
+        token = say(token, t).argmax(dim=-1).masked_fill(ended, pad_id)                # (B,)
+        ids.append(token)
+        ended = ended | (token == eos_id)
+        if ended.all():
+            break
+    return torch.stack(ids, dim=1) if ids else rows.new_empty(len(rows), 0)
+
+
+@in_eval_mode
+def greedy_decode(model, src, bos_id, eos_id, max_len):
+    """The likeliest token at every step, the whole prefix decoded anew each time."""
+    memory, prefix = model.encode(src), []
+
+    def say(token, t):
+        prefix.append(token)
+        return model.decode(torch.stack(prefix, dim=1), memory, src)[:, -1]
+
+    return until_all_end(say, src.new_full((len(src),), bos_id), eos_id, model.pad_id, max_len)
+
+
+@in_eval_mode
+def cached_greedy_decode(model, src, bos_id, eos_id, max_len):
+    """The same ids; each step runs one position and keeps its keys and values."""
+    memory, cross_mask = model.encode(src), padding_mask(src, model.pad_id)
+    caches = [{} for _ in model.decoder]
+    return until_all_end(lambda token, t: model.step(token, t, memory, cross_mask, caches),
+                         src.new_full((len(src),), bos_id), eos_id, model.pad_id, max_len)
+
+
+@in_eval_mode
+def beam_search(model, src, bos_id, eos_id, max_len, beam=4, alpha=0.6):
+    """The best of `beam` hypotheses for one source (1, n), scored by log-probability / ((5 + length) / 6)^alpha."""
+    memory = model.encode(src)
+    hypotheses = [((), 0.0, False)]                                    # tokens, log-probability, finished
+
+    def score(hypothesis):
+        tokens, log_probability, _ = hypothesis
+        return log_probability / ((5 + len(tokens)) / 6) ** alpha
+
+    for _ in range(max_len):
+        alive = [hypothesis for hypothesis in hypotheses if not hypothesis[2]]
+        if not alive:
+            break
+        prefix = torch.tensor([[bos_id, *tokens] for tokens, _, _ in alive], device=src.device)
+        logits = model.decode(prefix, memory.expand(len(alive), -1, -1), src.expand(len(alive), -1))[:, -1]
+        best = logits.float().log_softmax(dim=-1).topk(min(beam, logits.shape[-1]))    # (alive, beam)
+        grown = [((*tokens, token), total + gain, token == eos_id)
+                 for (tokens, total, _), gains, ids in zip(alive, best.values.tolist(), best.indices.tolist())
+                 for gain, token in zip(gains, ids)]
+        finished = [hypothesis for hypothesis in hypotheses if hypothesis[2]]
+        hypotheses = sorted(finished + grown, key=score, reverse=True)[:beam]
+    finished = [hypothesis for hypothesis in hypotheses if hypothesis[2]]
+    tokens = max(finished or hypotheses, key=score)[0]
+    return torch.tensor([tokens], dtype=src.dtype, device=src.device)
