@@ -168,12 +168,12 @@ class PreviousTokenHead(Exercise):
         return {"default": default, "sharp": sharp, "small": small}
 
     def judge(self, case: Case, seen: Sight) -> None:
-        v, n = case.args
-        default, sharp, small = (self._heads(case, found) for found in (seen.default, seen.sharp, seen.small))
-        _looks_back(default, case.extra["symbols"])
-        same = np.allclose(default, sharp, atol=1e-6)
+        default, sharp, small = (self._scores(case, found) for found in (seen.default, seen.sharp, seen.small))
+        weights = _softmax(default)
+        _looks_back(weights, case.extra["symbols"])
+        same = np.allclose(default, sharp, rtol=1e-5, atol=1e-5)
         expect(same, "default", "sharpness=50.0 by name does not do what leaving it out does: 50 is the default")
-        on_previous = [np.diagonal(weights, -1, 1, 2).mean() for weights in (default, small)]
+        on_previous = [np.diagonal(each, -1, 1, 2).mean() for each in (weights, _softmax(small))]
         expect(
             on_previous[1] < on_previous[0] - 1e-9,
             "sharpness",
@@ -181,15 +181,18 @@ class PreviousTokenHead(Exercise):
             kind="sharpness ignored",
         )
 
-    def _heads(self, case: Case, found: Any) -> np.ndarray:
-        """The attention weights (sequences, n, n) that the returned matrices give."""
+    def _scores(self, case: Case, found: Any) -> np.ndarray:
+        """The scores (sequences, n, n) that the returned matrices give."""
         v, n = case.args
         W_q, W_k = (_matrix(each, v + n, name) for each, name in zip(pair(found, "(W_q, W_k)"), ("W_q", "W_k")))
         widths = f"W_q and W_k need the same width, or no dot product exists; yours have {W_q.shape} and {W_k.shape}"
         expect(W_q.shape == W_k.shape, "shape", widths)
         X = np.stack([np.concatenate([np.eye(v)[s], np.eye(n)], axis=1) for s in case.extra["symbols"]])
-        scores = (X @ W_q) @ np.swapaxes(X @ W_k, -2, -1)
-        return torch.softmax(torch.from_numpy(scores), dim=-1).numpy()
+        return (X @ W_q) @ np.swapaxes(X @ W_k, -2, -1)
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    return torch.softmax(torch.from_numpy(scores), dim=-1).numpy()
 
 
 def _matrix(found: Any, rows: int, what: str) -> np.ndarray:
