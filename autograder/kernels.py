@@ -36,7 +36,7 @@ class Limits:
 
     cell: float = 30
     probe: float = 30
-    start: float = 60
+    start: float = 120
     grace: float = 3
 
 
