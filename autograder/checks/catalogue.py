@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
+import sys
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable
@@ -25,6 +27,19 @@ def right(kind: str) -> Callable[[Any], Any]:
     return lambda answer: _enter(RIGHT, answer, Entry(kind, "", answer, _source(answer)))
 
 
+def changed(base: Any, kind: str, message: str, *edits: tuple[str, str]) -> None:
+    """Enter a copy of an answer as a known mistake: each edit (old, new) replaces a text that `base` has once."""
+    text = _source(base)
+    for old, new in edits:
+        if text.count(old) != 1:
+            raise ValueError(f"{base.__name__}, '{kind}': the text to change is there {text.count(old)} times: {old!r}")
+        text = text.replace(old, new)
+    names = dict(vars(sys.modules[base.__module__]))
+    exec(compile(text, f"<{base.__name__}: {kind}>", "exec"), names)  # our own text, from this catalogue
+    answer = names[base.__name__]
+    _enter(WRONG, answer, Entry(kind, message, answer, text))
+
+
 def _enter(catalogue: dict[str, list[Entry]], answer: Any, entry: Entry) -> Any:
     entries = catalogue[answer.__name__]
     if any(entry.kind == other.kind for other in entries):
@@ -35,6 +50,20 @@ def _enter(catalogue: dict[str, list[Entry]], answer: Any, entry: Entry) -> Any:
 
 def _source(answer: Any) -> str:
     """The text a learner would have typed: the definition without its mark."""
-    text = textwrap.dedent(inspect.getsource(answer))
+    text = _class_text(answer) if inspect.isclass(answer) else textwrap.dedent(inspect.getsource(answer))
     node = ast.parse(text).body[0]
     return "".join(text.splitlines(keepends=True)[node.lineno - 1 :])
+
+
+def _class_text(answer: Any) -> str:
+    """Of several classes of one name `inspect` finds the first; the line of a method tells which one it is."""
+    line = min(value.__code__.co_firstlineno for value in vars(answer).values() if inspect.isfunction(value))
+    text, body = _module(answer.__module__)
+    node = next(node for node in body if node.lineno <= line <= (node.end_lineno or node.lineno))
+    return "".join(text.splitlines(keepends=True)[node.lineno - 1 : node.end_lineno])
+
+
+@functools.cache
+def _module(name: str) -> tuple[str, list[ast.stmt]]:
+    text = inspect.getsource(sys.modules[name])
+    return text, ast.parse(text).body
