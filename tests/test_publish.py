@@ -1,6 +1,7 @@
 """The public tree: whole, clean, and never put over something that is not ours."""
 
 import ast
+import html
 import json
 import shutil
 import sys
@@ -62,6 +63,14 @@ def test_public_readme_names_every_chapter_and_no_template_is_left(public):
         assert publish.title(PROJECT.chapter(slug)) in text
 
 
+def plant(pages: Path, kind: str) -> None:
+    """Write a secret into a page of the book."""
+    page = pages / "chapters" / f"{PROJECT.slugs()[0]}.html"
+    text = page.read_text()
+    assert "</article>" in text
+    page.write_text(text.replace("</article>", f"<pre>{html.escape(secret(kind))}</pre></article>"))
+
+
 def secret(kind: str) -> str:
     """The longest text of a kind that the audit keeps from the public."""
     secrets = [one for slug in PROJECT.slugs() for one in source.regions(source.load(PROJECT, slug))]
@@ -70,8 +79,7 @@ def secret(kind: str) -> str:
 
 @pytest.mark.parametrize("kind", ["solution", "scheme"])
 def test_planted_leak_stops_the_publishing(kind, planted, tmp_path):
-    page = next(planted.glob("*.html"))
-    page.write_text(page.read_text().replace("</body>", f"<pre>{secret(kind)}</pre></body>"))
+    plant(planted, kind)
     with pytest.raises(CourseError, match="not published"):
         publish.publish(PROJECT, tmp_path / "tree")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pages"], "nothing half made may stay"
@@ -80,8 +88,7 @@ def test_planted_leak_stops_the_publishing(kind, planted, tmp_path):
 def test_planted_leak_leaves_the_last_public_tree_as_it_was(planted, tmp_path):
     tree = publish.publish(PROJECT, tmp_path / "tree")
     before = {path: path.stat().st_mtime_ns for path in tree.rglob("*")}
-    page = next(planted.glob("*.html"))
-    page.write_text(page.read_text().replace("</body>", f"<pre>{secret('solution')}</pre></body>"))
+    plant(planted, "solution")
     with pytest.raises(CourseError):
         publish.publish(PROJECT, tree)
     assert {path: path.stat().st_mtime_ns for path in tree.rglob("*")} == before
@@ -102,18 +109,17 @@ def test_foreign_folder_is_refused(tmp_path):
 
 def test_repository_and_own_files_survive_the_next_publishing(public, tmp_path):
     """A public tree is usually a repository, with files of its own beside ours."""
-    tree, old = tmp_path / "site", tmp_path / "old"
+    tree = tmp_path / "site"
     (tree / ".git").mkdir(parents=True)
     shutil.copytree(public, tmp_path / "new")
     publish.refuse_foreign(tree)
-    publish.move(tmp_path / "new", tree, old)
+    publish.move(tmp_path / "new", tree, tmp_path / "old")
     (tree / "CNAME").write_text("mine")
     (tree / "chapters" / "99_gone.ipynb").touch()
     manifest = json.loads((tree / publish.MANIFEST).read_text())
     (tree / publish.MANIFEST).write_text(json.dumps([*manifest, "dropped/page.html"]))
     (tree / "dropped").mkdir()
-    shutil.rmtree(old)
-    shutil.copytree(public, tmp_path / "new")
-    publish.move(tmp_path / "new", tree, old)
+    shutil.copytree(public, tmp_path / "newer")
+    publish.move(tmp_path / "newer", tree, tmp_path / "older")
     assert (tree / ".git").is_dir() and (tree / "CNAME").read_text() == "mine"
     assert not (tree / "chapters" / "99_gone.ipynb").exists() and not (tree / "dropped").exists()
