@@ -118,6 +118,7 @@ class Trial:
         self.cases = [case for case in drawn if part in (None, case.part)]
         self.plans = [Plan(seed=index) for index in range(len(self.cases))]
         self.names = [exercise.plan(case, plan) for case, plan in zip(self.cases, self.plans)]
+        self._known: dict[tuple[int, str], Seen] = {}  # what an entry of the catalogue does in a case, once tried
 
     def verdict(self, found: Sequence[Seen], *, diagnose: bool = True) -> Verdict:
         """Judge case by case; the first that fails decides and, unless told not to, is diagnosed."""
@@ -157,10 +158,15 @@ class Trial:
 
     def _alike(self, index: int, entry: Entry, found: Sequence[Seen], *, failing: bool = False) -> bool:
         """Does the entry behave as the answer does in this case (and, where asked, fail in it)?"""
-        seen = carry_out(self.plans[index], entry.answer)
+        seen = self._of_entry(index, entry)
         if not alike(seen.found, found[index].found):
             return False
         return not failing or self._failure(self.cases[index], Sight(self.names[index], seen)) is not None
+
+    def _of_entry(self, index: int, entry: Entry) -> Seen:
+        if (index, entry.kind) not in self._known:
+            self._known[index, entry.kind] = carry_out(self.plans[index], entry.answer)
+        return self._known[index, entry.kind]
 
 
 def _generator(secret: str, name: str) -> np.random.Generator:
