@@ -158,11 +158,12 @@ def _row(records: list[Record]) -> list[str]:
     scored = [record.points for record in records if record.points is not None]
     verdicts = Counter(record.verdict for record in records)
     kinds = Counter(record.kind or "other" for record in records if record.verdict in ("failed", "error"))
-    told = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in kinds.most_common())
+    told = [f"{kind} ({count})" if count > 1 else kind for kind, count in kinds.most_common()]
     waits = len(records) - len(scored)
+    told += [f"{waits} wait for a person"] if waits else []
     mean = f"{fmean(scored):.2f}" if not waits else "–"
     counts = [str(verdicts[name] or "") for name in ("passed", "failed", "blank", "error")]
-    return [mean, f"{records[0].max_points:g}", *counts, f"{waits} wait for a person" if waits else told]
+    return [mean, f"{records[0].max_points:g}", *counts, ", ".join(told)]
 
 
 def report(course: Course, *, chapter: str | None = None, learners: bool = False) -> list[Any]:

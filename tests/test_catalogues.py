@@ -1,0 +1,77 @@
+"""Every answer of the catalogues, in a real notebook, through rebuild, kernel, probe and judge.
+
+The k-th answers of all exercises make one submission. One kernel serves a whole chapter: it is the answers that are
+tested here, and each submission defines every name anew.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from classroom import answered, cell_of
+
+from autograder.cells import parse
+from autograder.checks import EXERCISES
+from autograder.course import Project
+from autograder.kernels import Session
+from autograder.marking import mark, stubs_of
+from autograder.rebuild import rebuild
+from autograder.release import generate_assignment, source_notebook
+
+PROJECT = Project.find(Path(__file__).parent)
+CHAPTERS = [slug for slug in PROJECT.slugs() if any(one.chapter == slug for one in EXERCISES.values())]
+
+
+class Chapter:
+    """A chapter as it is handed out and as it is graded, and the kernel that runs its submissions."""
+
+    def __init__(self, slug, session):
+        solved = source_notebook(PROJECT, slug)
+        self.handed_out = generate_assignment(solved, slug)
+        tests = {cell.id: cell.source for cell in solved.cells if cell.id.endswith("-tests")}
+        self.edition = answered(self.handed_out, tests)
+        ids = {cell.id for cell in self.handed_out.cells}
+        self.exercises = [one for one in EXERCISES.values() if one.chapter == slug and one.name in ids]
+        self.session = session
+
+    def marked(self, answers):
+        """exercise -> the verdicts of its parts."""
+        submitted = parse(json.dumps(answered(self.handed_out, answers)).encode())
+        notebook, repairs = rebuild(self.edition, submitted)
+        assert repairs == []
+        verdicts = {}
+        for result in mark(notebook, stubs_of(self.edition), self.session).results:
+            verdicts.setdefault(result.exercise, []).append(result)
+        return verdicts
+
+    def each(self, catalogue):
+        """Every entry of a catalogue, with the results that it got."""
+        lists = {one.name: getattr(one, catalogue) for one in self.exercises}
+        for number in range(max(map(len, lists.values()))):
+            chosen = {name: entries[number] for name, entries in lists.items() if number < len(entries)}
+            found = self.marked({name: entry.source for name, entry in chosen.items()})
+            yield from ((name, entry, found[name]) for name, entry in chosen.items())
+
+
+@pytest.fixture(scope="module", params=CHAPTERS)
+def chapter(request):
+    with Session() as session:
+        yield Chapter(request.param, session)
+
+
+def test_every_wrong_answer_fails_and_every_right_variant_passes_in_a_notebook(chapter):
+    passed = [f"{name}: {entry.kind}" for name, entry, results in chapter.each("wrong")
+              if all(result.verdict == "passed" for result in results)]
+    failed = [f"{name}: {entry.kind}: {result.message}" for name, entry, results in chapter.each("right")
+              for result in results if result.verdict != "passed"]
+    assert (passed, failed) == ([], [])
+
+
+def test_solved_chapter_has_full_marks_and_the_blank_one_none(chapter):
+    texts = {cell.id: cell.source for cell in source_notebook(PROJECT, chapter.edition.metadata.course.chapter).cells}
+    solved = chapter.marked({one.name: texts[one.name] for one in chapter.exercises})
+    assert {result.verdict for one in chapter.exercises for result in solved[one.name]} == {"passed"}
+    # Solved and then blank in one kernel: a stub must take the solution's place.
+    blank = chapter.marked({})
+    assert {(result.verdict, result.points) for results in blank.values() for result in results} == {("blank", 0.0)}
+    assert cell_of(chapter.edition, chapter.exercises[0].name).source

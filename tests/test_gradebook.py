@@ -1,0 +1,185 @@
+"""A submission is saved whole or not at all, and what people wrote into the gradebook stays."""
+
+import shutil
+import sqlite3
+from contextlib import contextmanager
+
+import pytest
+from classroom import SOLVED, answered, hand_in, make_course, marks, released
+from nbgrader.api import Gradebook
+
+from autograder.course import Course
+from autograder.errors import CourseError
+from autograder.grade import grade
+from autograder.gradebook import Book, timestamp_of
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    return make_course(tmp_path_factory.mktemp("template") / "course")
+
+
+@pytest.fixture
+def course(template, tmp_path):
+    shutil.copytree(template.root, tmp_path / "course")
+    return Course(tmp_path / "course")
+
+
+def by_hand(course, student, cell, **changes):
+    with Gradebook(course.db_url) as book:
+        grade_row = book.find_grade(cell, "numbers", "ps1", student)
+        for name, value in changes.items():
+            setattr(grade_row, name, value)
+        book.db.commit()
+
+
+def comment(course, student, cell, text=None):
+    with Gradebook(course.db_url) as book:
+        row = book.find_comment(cell, "numbers", "ps1", student)
+        if text is not None:
+            row.manual_comment = text
+            book.db.commit()
+        return row.comment
+
+
+def rows(course):
+    """Everything that the gradebook holds, but for its random ids."""
+    with sqlite3.connect(course.db) as db:
+        tables = [name for (name,) in db.execute("select name from sqlite_master where type = 'table' order by name")]
+        found = {}
+        for table in tables:
+            columns = [row[1] for row in db.execute(f"pragma table_info({table})")]
+            kept = ", ".join(column for column in columns if column != "id" and not column.endswith("_id")) or "1"
+            found[table] = sorted(map(repr, db.execute(f"select {kept} from {table}")))
+        return found
+
+
+def test_answers_not_given_have_nbgraders_comment(course):
+    hand_in(course, "ann", answered(released(course), {"double": SOLVED["double"]}))
+    grade(course)
+    assert comment(course, "ann", "mean") == comment(course, "ann", "why") == "No response."
+    assert comment(course, "ann", "double") is None
+
+
+def test_manual_scores_and_comments_survive_a_regrade(course):
+    hand_in(course, "ann", answered(released(course), SOLVED))
+    grade(course)
+    by_hand(course, "ann", "why", manual_score=4.5, needs_manual_grade=False)
+    by_hand(course, "ann", "double-tests", manual_score=1, extra_credit=0.5)
+    comment(course, "ann", "why", "Nicely put.")
+    hand_in(course, "ann", answered(released(course), {**SOLVED, "double": "def double(x): return 0"}))
+    records = {record.exercise: record for record in grade(course)}
+    assert marks(course)["ann", "why"] == (None, 4.5, True)
+    assert marks(course)["ann", "double-tests"] == (0, 1, True)
+    assert comment(course, "ann", "why") == "Nicely put."
+    assert records["why"].points == 4.5 and records["why"].verdict == "manual"
+    assert records["double"].points == 1.5 and records["double"].verdict == "failed"
+
+
+def test_grading_again_changes_nothing(course):
+    hand_in(course, "ann", answered(released(course), SOLVED))
+    hand_in(course, "ben", released(course))
+    first = grade(course)
+    before = rows(course)
+    assert grade(course) == first and rows(course) == before
+
+
+def test_failure_in_mid_save_leaves_neither_score_nor_file(course, monkeypatch):
+    hand_in(course, "ann", answered(released(course), {"double": SOLVED["double"]}))
+    grade(course)
+    before = rows(course)
+    graded = course.path(course.autograded, "ann", "ps1") / "numbers.ipynb"
+    text = graded.read_text()
+    hand_in(course, "ann", answered(released(course), SOLVED))
+
+    def broken(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Book, "_save_penalty", broken)
+    records = grade(course)
+    assert {record.kind for record in records} == {"refused"} and "disk full" in records[0].message
+    assert rows(course) == before and graded.read_text() == text
+
+
+def test_failure_after_the_files_were_put_in_place_puts_the_old_ones_back(course, monkeypatch):
+    hand_in(course, "ann", answered(released(course), {"double": SOLVED["double"]}))
+    grade(course)
+    before = rows(course)
+    graded = course.path(course.autograded, "ann", "ps1") / "numbers.ipynb"
+    text = graded.read_text()
+    hand_in(course, "ann", answered(released(course), SOLVED))
+    original = Book.transaction
+
+    @contextmanager
+    def failing(book):
+        with original(book):
+            yield
+            raise OSError("power cut")
+
+    monkeypatch.setattr(Book, "transaction", failing)
+    grade(course)
+    assert rows(course) == before and graded.read_text() == text
+    assert sorted(path.name for path in graded.parent.parent.iterdir()) == ["ps1"]
+
+
+def test_failed_first_grading_leaves_no_trace_of_the_learner(course, monkeypatch):
+    hand_in(course, "ann", answered(released(course), SOLVED))
+    monkeypatch.setattr(Book, "_save_cells", lambda *_: 1 / 0)
+    grade(course)
+    assert rows(course)["student"] == [] and not course.path(course.autograded, "ann", "ps1").exists()
+
+
+@pytest.mark.parametrize(("config", "penalty"), [
+    ("c.LateSubmissionPlugin.penalty_method = 'zero'", 9),
+    ("", None),
+    ("c.AssignLatePenalties.plugin_class = 'lateness.Halve'", 4.5),
+    ("c.AssignLatePenalties.plugin_class = 'lateness.Greedy'", 9),
+])
+def test_late_penalty_is_the_plugins(course, config, penalty):
+    (course.root / "nbgrader_config.py").write_text(f"c = get_config()\n{config}\n")
+    plugin = "class {}(BasePlugin):\n    def late_submission_penalty(self, student, score, late):\n        return {}\n"
+    plugins = plugin.format("Halve", "score / 2") + plugin.format("Greedy", "1000")
+    (course.root / "lateness.py").write_text(f"from nbgrader.plugins import BasePlugin\n{plugins}")
+    with Gradebook(course.db_url) as book:
+        book.update_or_create_assignment("ps1", duedate="2026-01-10 12:00:00 UTC")
+    path = hand_in(course, "late", answered(released(course), SOLVED))
+    (path.parent / "timestamp.txt").write_text("2026-01-10 13:00:00 UTC")
+    path = hand_in(course, "early", answered(released(course), SOLVED))
+    (path.parent / "timestamp.txt").write_text("2026-01-10 11:00:00 UTC")
+    grade(Course(course.root))
+    with Gradebook(course.db_url) as book:
+        found = {who: book.find_submission_notebook("numbers", "ps1", who).late_submission_penalty
+                 for who in ("late", "early")}
+        assert found == {"late": penalty, "early": None}
+        assert book.find_submission("ps1", "late").total_seconds_late == 3600
+
+
+def test_timestamp_that_is_none_is_refused_with_the_reason(tmp_path):
+    (tmp_path / "timestamp.txt").write_text("yesterday evening")
+    with pytest.raises(CourseError, match="is no time"):
+        timestamp_of(tmp_path)
+    (tmp_path / "timestamp.txt").write_text("")
+    assert timestamp_of(tmp_path) is None
+
+
+def test_course_without_a_gradebook_says_what_to_do_and_makes_none(course):
+    course.db.unlink()
+    with pytest.raises(CourseError, match="nbgrader generate_assignment"):
+        grade(course)
+    assert not course.db.exists()
+
+
+def test_gradebook_that_does_not_fit_the_released_notebook_is_said(course):
+    path = course.path(course.release, ".", "ps1") / "numbers.ipynb"
+    path.write_text(path.read_text().replace('"grade_id": "mean"', '"grade_id": "median"'))
+    hand_in(course, "ann", released(course))
+    with pytest.raises(CourseError, match="'mean' is not both here and in the gradebook"):
+        grade(course)
+
+
+def test_hidden_tests_come_from_the_gradebook_also_where_source_was_edited_since(course):
+    path = course.path(course.source, ".", "ps1") / "numbers.ipynb"
+    path.write_text(path.read_text().replace("double(3) == 6", "double(3) == 7"))
+    hand_in(course, "ann", answered(released(course), SOLVED))
+    grade(course)
+    assert marks(course)["ann", "double-tests"][0] == 2
