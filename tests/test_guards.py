@@ -13,7 +13,7 @@ from autograder import book, cli, source
 from autograder.course import Project
 
 PROJECT = Project.find(Path(__file__))
-SLUG = PROJECT.slugs()[-1]
+SLUG = PROJECT.slugs()[0]
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_planted_leak_is_caught(copy):
     notebook.cells[-1].source += f"\n\n```python\n{secret.text}\n```\n"
     nbformat.write(notebook, copy.chapter(SLUG))
     code, said = autograder(copy, "audit", str(copy.chapters))
-    assert code == 1 and f"gives away the solution of solutions/{SLUG}.md, cell '{secret.cell_id}'" in said
+    assert code == 1 and f"the solution of solutions/{SLUG}.md, cell '{secret.cell_id}'" in said
 
 
 def test_wrong_claim_in_the_prose_is_caught():
