@@ -18,7 +18,7 @@ _GIVEN = "given by the curriculum: this chapter builds on it and is released aft
 # Reviewed: chapter -> cell id -> why that cell may say what an answer says. The tag `given` alone gets none on it.
 ALLOWED: dict[str, dict[str, str]] = {
     "06_blocks": {"MultiHeadAttention": _GIVEN},
-    "07_masking": {"MultiHeadAttention": _GIVEN},
+    "07_masking": dict.fromkeys(("MultiHeadAttention", "FeedForward"), _GIVEN),
     "08_transformer": dict.fromkeys(
         ("MultiHeadAttention", "PositionalEncoding", "masks", "EncoderBlock", "DecoderBlock"), _GIVEN),
 }

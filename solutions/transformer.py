@@ -32,6 +32,8 @@ class MultiHeadAttention(nn.Module):
             return cache[of]
         key = query if key is None else key
         K, V = self.split(self.W_k(key)), self.split(self.W_v(key if value is None else value))
+        if K.shape != V.shape:                                         # the fused operator would read past the end
+            raise ValueError(f"{K.shape[2]} keys and {V.shape[2]} values: each key has one value")
         if cache is not None:
             if of in cache:
                 K, V = (torch.cat([old, new], dim=2) for old, new in zip(cache[of], (K, V)))
