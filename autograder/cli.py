@@ -118,13 +118,19 @@ def init(start: Path | None, directory: Path) -> None:
 @_STUDENT
 @click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="one per core",
               help="How many submissions to run at a time.")
+@click.option("--sandbox", type=click.Choice(["on", "off"]), default="on", show_default=True,
+              help="off: learners' code runs with your rights, on a machine that can't put up a sandbox.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record per learner and exercise, nothing else.")
-def grade(directory: Path, chapter: str | None, student: str | None, jobs: int, as_json: bool) -> None:
+def grade(
+    directory: Path, chapter: str | None, student: str | None, jobs: int, sandbox: str, as_json: bool
+) -> None:
     """Grade what was handed in to the nbgrader course in DIRECTORY, into its own gradebook."""
     from autograder import grade, report
 
-    with report.Watch() as watch:
-        records = grade.grade(Course(directory), chapter=chapter, student=student, jobs=jobs, watch=watch)
+    course = Course(directory)
+    mode = grade.settled(course, sandbox)
+    with report.Watch(mode) as watch:
+        records = grade.grade(course, chapter=chapter, student=student, jobs=jobs, sandbox=mode, watch=watch)
     parts: list[Any] = [report.as_json(records)] if as_json else [*report.score_tables(records), *watch.summary()]
     for part in parts:
         report.tell(part)

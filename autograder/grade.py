@@ -23,10 +23,11 @@ from autograder.course import Course
 from autograder.errors import CourseError
 from autograder.gradebook import Book, Marks, timestamp_of
 from autograder.handin import Handin, copy_files, find_notebooks
-from autograder.kernels import Limits, Session
-from autograder.ledger import log, refusals, secret_of, state
+from autograder.kernels import Forge, Limits, Session, forge
+from autograder.ledger import is_sample, log, refusals, secret_of, state
 from autograder.marking import Marked, Result, exercise_of, mark, stubs_of
 from autograder.rebuild import Repair, rebuild
+from autograder.sandbox import missing
 
 Editions = Mapping[str, NotebookNode]
 
@@ -67,7 +68,7 @@ class Outcome:
         return {
             "student": self.handin.student, "chapter": self.handin.chapter, "seconds": round(self.seconds, 3),
             "refused": self.refused, "repairs": [asdict(repair) for repair in self.repairs],
-            "detail": self.detail, "sandbox": "off",
+            "detail": self.detail,
         }
 
 
@@ -76,24 +77,38 @@ Watch = Callable[[int, int, Outcome | None], None]
 
 def grade(
     course: Course, *, chapter: str | None = None, student: str | None = None, jobs: int = 1,
-    limits: Limits | None = None, watch: Watch = lambda done, of, outcome: None,
+    limits: Limits | None = None, sandbox: str = "on", watch: Watch = lambda done, of, outcome: None,
 ) -> list[Record]:
     """Grade what was handed in, of one chapter or one student where they are named.
 
+    sandbox: "on", and the run refuses where this machine can't put one up; "off", and learners' code has our rights.
     A refused submission has a record of verdict "error" and kind "refused" for each exercise. `watch` is told how
     many are done, of how many, and the last outcome; first with None.
     """
     records: list[Record] = []
-    with Book(course) as book, _workplace(course) as place:
+    sandbox = settled(course, sandbox)
+    with Book(course) as book, _workplace(course) as place, forge(sandboxed=sandbox == "on") as warm:
         handins = find_handins(course, chapter=chapter, student=student)
         editions = {name: book.editions(name) for name in sorted({handin.chapter for handin in handins})}
-        bench = _Bench(course, editions, secret_of(course), limits or limits_of(course), place)
+        bench = _Bench(course, editions, secret_of(course), limits or limits_of(course), place, warm)
         watch(0, len(handins), None)
         for done, outcome in enumerate(bench.outcomes(handins, jobs), 1):
             outcome = _saved(book, outcome, records, editions)
-            log(course, outcome.entry())
+            log(course, {**outcome.entry(), "sandbox": sandbox})
             watch(done, len(handins), outcome)
     return sorted(records, key=lambda record: (record.chapter, record.student))
+
+
+def settled(course: Course, sandbox: str) -> str:
+    """The mode that a run of this course will have; CourseError where a sandbox is wanted and can't be had.
+
+    Our own sample class alone falls back by itself: its code is ours.
+    """
+    lacks = missing() if sandbox == "on" else []
+    if lacks and not is_sample(course):
+        raise CourseError(f"no sandbox on this machine ({lacks[0]}); mend that, or say --sandbox off, and learners' "
+                          "code runs with your rights")
+    return "off" if lacks else sandbox
 
 
 def find_handins(course: Course, *, chapter: str | None = None, student: str | None = None) -> list[Handin]:
@@ -141,6 +156,7 @@ class _Bench:
     secret: str
     limits: Limits
     place: Path
+    warm: Forge
 
     def outcomes(self, handins: list[Handin], jobs: int) -> Iterator[Outcome]:
         """The outcomes as they come."""
@@ -176,7 +192,7 @@ class _Bench:
         marked = {}
         for name, (notebook, mended) in rebuilt.items():
             repairs += mended
-            with Session(staged, limits=self.limits) as session:
+            with Session(staged, limits=self.limits, warm=self.warm) as session:
                 marked[name] = mark(notebook, stubs_of(editions[name]), session, secret=self.secret)
         for name in marked:
             _write(staged / f"{name}.ipynb", marked[name], rebuilt[name][1])

@@ -11,23 +11,29 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Empty
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import zmq
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import KernelManager
+from jupyter_core.utils import run_sync
 from nbformat import NotebookNode
 
 from autograder.outputs import Outputs, error_output
+from autograder.sandbox import Policy
+from autograder.sandbox.warm import Ticket, Zygote, kernel_spec
 from autograder.wire import Plan, Seen, WireError, decode, encode
 
 # How a cell may end otherwise than by itself.
 TIME, DEAD = "time limit", "dead kernel"
 _TICK = 0.5
+# Users that own nothing: the range that systemd keeps for such.
+_FIRST_USER = 61184
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,17 @@ class _OwnPython(KernelSpecManager):
         return KernelSpec(argv=[*argv, "--HistoryManager.hist_file=:memory:"], display_name="Python", language="python")
 
 
+class _Given(KernelSpecManager):
+    """One kernel spec, whatever it is asked for."""
+
+    def __init__(self, spec: KernelSpec):
+        super().__init__()
+        self._spec = spec
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        return self._spec
+
+
 def clean_environment(home: Path) -> dict[str, str]:
     """The environment of learner code: nothing of the instructor's but what a program needs to run.
 
@@ -78,50 +95,116 @@ def clean_environment(home: Path) -> dict[str, str]:
     return {**kept, **threads, **places, **quiet, "PATH": path, "LANG": "C.UTF-8", "NBGRADER_EXECUTION": "autograde"}
 
 
-class Kernel:
-    """One kernel process in a scratch directory that starts as a copy of `files`; dies with the context."""
+@dataclass(frozen=True)
+class Forge:
+    """Where warm kernels come from: a zygote and, unless the sandbox is off, what it lets through.
 
-    def __init__(self, files: Path | None = None, *, limits: Limits = Limits()):
+    Each kernel takes a user of its own off `users`, so that a limit on processes binds it alone, and puts it back.
+    """
+
+    zygote: Zygote
+    sandboxed: bool
+    users: SimpleQueue[int]
+
+    def policy(self, home: Path, files: Path | None, user: int) -> Policy | None:
+        """The sandbox of one kernel: its sockets lie in `home`, its work starts as a copy of `files`."""
+        return Policy(str(home / "s"), str(files or ""), user) if self.sandboxed else None
+
+
+@contextmanager
+def forge(*, sandboxed: bool) -> Iterator[Forge]:
+    """A prepared process to fork kernels from, for as long as the context lasts."""
+    users: SimpleQueue[int] = SimpleQueue()
+    for user in range(_FIRST_USER, _FIRST_USER + 64):
+        users.put(user)
+    with tempfile.TemporaryDirectory(prefix="zygote-") as home, Zygote(clean_environment(Path(home))) as zygote:
+        yield Forge(zygote, sandboxed, users)
+
+
+class Kernel:
+    """One kernel process in a scratch directory that starts as a copy of `files`; dies with the context.
+
+    It is forked from `warm`'s zygote where that is given, else a process of its own, without a sandbox.
+    """
+
+    def __init__(self, files: Path | None = None, *, limits: Limits = Limits(), warm: Forge | None = None):
         self.limits = limits
-        self._files = files
+        self._files, self._warm = files, warm
         self._stopped = False
+        self._ending = ExitStack()
 
     def __enter__(self) -> "Kernel":
         # A short path: a socket's name has room for some hundred characters.
         self._home = Path(tempfile.mkdtemp(prefix="grade-"))
-        work, own = self._home / "work", self._home / "home"
-        own.mkdir()
-        shutil.copytree(self._files, work, symlinks=True) if self._files else work.mkdir()
+        self._ending.callback(shutil.rmtree, self._home, ignore_errors=True)
         try:
-            self._start(work, own)
+            self._start()
         except BaseException:
             self.__exit__()
             raise
         return self
 
-    def _start(self, work: Path, own: Path) -> None:
+    def _start(self) -> None:
+        work, own, sockets = (self._home / name for name in ("work", "home", "s"))
+        for folder in (own, sockets):
+            folder.mkdir()
+        inside = self._warm is not None and self._warm.sandboxed
+        if self._files and not inside:
+            shutil.copytree(self._files, work, symlinks=True)
+        else:
+            work.mkdir()
         self._manager = KernelManager(
-            kernel_name="python3", transport="ipc", ip=str(self._home / "k"), kernel_spec_manager=_OwnPython(),
+            kernel_name="python3", transport="ipc", ip=str(sockets / "k"), kernel_spec_manager=self._spec(),
             connection_file=str(self._home / "kernel.json"),
         )
+        self._ending.callback(self._end)
         with (self._home / "log").open("wb") as log:
             # What the process itself writes must never mix with our own output.
             self._manager.start_kernel(env=clean_environment(own), cwd=str(work), stdout=log, stderr=log)
         self._client = self._manager.client()
         self._client.start_channels(stdin=False, hb=False)
-        try:
-            self._client.wait_for_ready(timeout=self.limits.start)
-        except RuntimeError as problem:
-            tail = (self._home / "log").read_text(errors="replace").strip().splitlines()[-1:]
-            raise Stopped(DEAD, f"the kernel did not start: {tail[0] if tail else problem}") from None
+        self._ending.callback(self._client.stop_channels)
+        self._wait_until_ready()
+
+    def _spec(self) -> KernelSpecManager:
+        if self._warm is None:
+            return _OwnPython()
+        user = self._warm.users.get()
+        self._ending.callback(self._warm.users.put, user)
+        if self._warm.sandboxed and os.getuid() == 0:
+            self._home.chmod(0o711)
+            os.chown(self._home / "s", user, user)
+        ticket = Ticket(self._warm.zygote, self._warm.policy(self._home, self._files, user), self._home)
+        return _Given(self._ending.enter_context(kernel_spec(ticket)))
+
+    def _wait_until_ready(self) -> None:
+        """Until the kernel answers and its output arrives; the client's own wait sleeps for half a second in all."""
+        deadline, heard = time.monotonic() + self.limits.start, False
+        shell, iopub = self._client.shell_channel, self._client.iopub_channel
+        while time.monotonic() < deadline:
+            asked = self._client.kernel_info()
+            again = time.monotonic() + (1.0 if self._warm is None else 0.3)
+            answered = False
+            while time.monotonic() < again and not (answered and heard):
+                heard = heard or bool(iopub.socket.poll(5 if answered else 0) and _take(iopub, asked))
+                answered = answered or bool(shell.socket.poll(5) and _take(shell, asked))
+            if answered and heard:
+                return
+            if not self._manager.is_alive():
+                break
+        tail = (self._home / "log").read_text(errors="replace").strip().splitlines()[-1:]
+        raise Stopped(DEAD, f"the kernel did not start: {tail[0] if tail else 'it gave no answer'}")
+
+    def _end(self) -> None:
+        """Kill and reap: the manager's own way to it sleeps a tenth of a second."""
+        provisioner = self._manager.provisioner
+        if provisioner is not None and provisioner.has_process:
+            run_sync(provisioner.kill)()
+            run_sync(provisioner.wait)()
+        self._manager.cleanup_resources()
 
     def __exit__(self, *_: object) -> None:
-        client, manager = getattr(self, "_client", None), getattr(self, "_manager", None)
-        if client is not None:
-            client.stop_channels()
-        if manager is not None and manager.has_kernel:
-            manager.shutdown_kernel(now=True)
-        shutil.rmtree(self._home, ignore_errors=True)
+        self._ending.close()
 
     @property
     def alive(self) -> bool:
@@ -199,7 +282,7 @@ class Kernel:
 
     def _kill(self) -> None:
         self._stopped = True
-        self._manager.shutdown_kernel(now=True)
+        self._end()
 
 
 def _take(channel: Any, request: str) -> Any:
@@ -214,19 +297,24 @@ def _take(channel: Any, request: str) -> Any:
 class Session:
     """The kernel of one notebook from its first cell to its last, whatever the cells do to it."""
 
-    def __init__(self, files: Path | None = None, *, limits: Limits = Limits(), lives: int = 4):
-        self._files, self._limits, self._lives = files, limits, lives
+    def __init__(
+        self, files: Path | None = None, *, limits: Limits = Limits(), lives: int = 4, warm: Forge | None = None
+    ):
+        self._files, self._limits, self._lives, self._warm = files, limits, lives, warm
         self._kernel: Kernel | None = None
         self._done: list[str] = []
 
     def __enter__(self) -> "Session":
-        self._kernel = Kernel(self._files, limits=self._limits).__enter__()
+        self._kernel = self._fresh()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._kernel is not None:
             self._kernel.__exit__()
             self._kernel = None
+
+    def _fresh(self) -> Kernel:
+        return Kernel(self._files, limits=self._limits, warm=self._warm).__enter__()
 
     def run(self, code: str, timeout: float | None = None) -> Ran:
         """Run a cell; after a death, a fresh kernel stands where this one stood before the cell."""
@@ -252,7 +340,7 @@ class Session:
             self.__exit__()
             self._lives -= 1
             if self._lives > 0:
-                self._kernel = Kernel(self._files, limits=self._limits).__enter__()
+                self._kernel = self._fresh()
                 self._again(self._kernel)
 
     def _again(self, kernel: Kernel) -> None:

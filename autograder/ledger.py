@@ -27,6 +27,11 @@ def secret_of(course: Course) -> str:
     return path.read_text().strip()
 
 
+def is_sample(course: Course) -> bool:
+    """Is this a made-up class?"""
+    return (course.base / ".autograder" / "sample").is_file()
+
+
 def log(course: Course, entry: Mapping[str, Any]) -> None:
     """One more line of JSON: a submission that was graded or refused, for scripts and for the report."""
     line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="seconds"), **entry})

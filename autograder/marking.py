@@ -13,6 +13,7 @@ as other courses have them, is decided by its own outputs as nbgrader does, exce
 """
 
 import ast
+import functools
 import math
 import re
 import threading
@@ -77,6 +78,12 @@ class Hidden:
     expression: str
     part: str | None
     visible: str
+
+
+@functools.lru_cache(maxsize=256)
+def _trial(exercise: str, part: str | None, secret: str) -> Trial:
+    """The trial of an exercise, the same for the whole class, so that what the catalogue does in it is tried once."""
+    return Trial(EXERCISES[exercise], part, secret)
 
 
 def hidden_line(cell: NotebookNode) -> Hidden | None:
@@ -194,7 +201,7 @@ class _Marks:
         if ran.stop:
             return replace(blank, kind=ran.stop, message=f"your code, tried by the visible tests, was {_how(ran)}")
         with _JUDGING:
-            trial = Trial(EXERCISES[hidden.exercise], hidden.part, self.secret)
+            trial = _trial(hidden.exercise, hidden.part, self.secret)
         try:
             found = self.session.probe(hidden.expression, trial.plans)
         except Stopped as stop:

@@ -13,10 +13,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.provisioning import KernelProvisionerBase
+from traitlets import Unicode
 
 from autograder.errors import CourseError
 from autograder.sandbox.policy import Policy
@@ -79,12 +83,35 @@ class Zygote:
         return json.loads(message), handles
 
 
-class ForkProvisioner(KernelProvisionerBase):
-    """Launches a kernel by asking a `Zygote` to fork; the kernel spec's metadata has the zygote and the policy."""
+@dataclass(frozen=True)
+class Ticket:
+    """Where a kernel is to come from: its zygote, its sandbox or None, and the folder of its sockets and log."""
 
     zygote: Zygote
-    policy: Policy | None = None
+    policy: Policy | None
     home: Path
+
+
+_tickets: dict[str, Ticket] = {}
+
+
+@contextlib.contextmanager
+def kernel_spec(ticket: Ticket) -> Iterator[KernelSpec]:
+    """A kernel spec that makes Jupyter launch this kernel through `ForkProvisioner`, a registered provisioner."""
+    name = f"{id(ticket)}"
+    _tickets[name] = ticket
+    try:
+        provisioner = {"provisioner_name": "autograder-fork", "config": {"ticket": name}}
+        yield KernelSpec(argv=["forked"], display_name="Python", language="python",
+                         metadata={"kernel_provisioner": provisioner})  # fmt: skip
+    finally:
+        del _tickets[name]
+
+
+class ForkProvisioner(KernelProvisionerBase):
+    """Launches a kernel by asking a `Zygote` to fork. Registered as "autograder-fork" in pyproject.toml."""
+
+    ticket = Unicode(config=True)
 
     _handle: int | None = None
     pid: int | None = None
@@ -123,7 +150,8 @@ class ForkProvisioner(KernelProvisionerBase):
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Fork; the kernel binds the sockets that the manager has chosen."""
         connection: dict[str, Any] = dict(self.connection_info)
-        inside = self.policy is not None
+        ticket = _tickets[self.ticket]
+        inside = ticket.policy is not None
         request = {
             "connection": {
                 **{name: connection[name] for name in connection if name.endswith("_port")},
@@ -132,12 +160,12 @@ class ForkProvisioner(KernelProvisionerBase):
                 "key": bytes(connection["key"]).decode(),
                 "signature_scheme": connection["signature_scheme"],
             },
-            "policy": self.policy.plain() if self.policy is not None else None,
+            "policy": ticket.policy.plain() if ticket.policy is not None else None,
             "cwd": WORK if inside else kwargs["cwd"],
             "environment": _placed(kwargs["env"], HOME) if inside else kwargs["env"],
-            "log": str(self.home / "log"),
+            "log": str(ticket.home / "log"),
         }
-        self.pid, self._handle = self.zygote.fork(request)
+        self.pid, self._handle = ticket.zygote.fork(request)
         return connection
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
