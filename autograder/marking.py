@@ -2,14 +2,20 @@
 
 A test cell with a hidden line `check("NAME", EXPRESSION, part=…)` is judged in this process: plans go to the kernel,
 findings come back, `Trial.verdict` decides; its visible part runs for the learner alone. A test cell of plain asserts,
-as other courses have them, is decided by its own outputs as nbgrader does, except where nbgrader is wrong:
+as other courses have them, is decided by its own outputs as nbgrader does.
+
+Scores are nbgrader's, except where nbgrader is wrong. The whole list, which tests/test_stock.py shows case by case:
 
 - an error fails the cell wherever it stands; nbgrader stops reading at the first result, which code can display
 - output on stderr, a warning say, fails nothing; nbgrader gives 0
-- of several results the last decides, the cell's own value; nbgrader takes the first
 - a partial mark that is negative, no number or above the maximum is an error of the test and goes to the instructor;
-  nbgrader gives full marks, or stops with the whole submission ungraded
+  nbgrader gives full marks, or stops with the submission ungraded
 - a dead kernel costs its own cells, and says so; nbgrader leaves the submission ungraded
+- a cell tagged skip-execution by the learner is run; nbgrader gives it full marks
+- a test cell that was deleted is back; nbgrader leaves it without a mark
+- an answer that was moved below its tests counts; nbgrader runs the tests without it
+- a notebook whose metadata is gone, or that has another file name, is graded; nbgrader gives it no marks
+- a copied cell counts once; nbgrader stops there, with the rest of the class ungraded
 """
 
 import ast
