@@ -16,7 +16,7 @@ from autograder.errors import CourseError
 from autograder.grade import stored_records
 
 CHAPTER, HEADING, LEARNER = "03_scaling", "Look at the middle, not at the mean", "learner-mistake-1"
-SIZE = {"width": 1180, "height": 800}
+SIZE = {"width": 1180, "height": 1060}
 LARGEST = 150_000   # bytes
 TERMINAL = """<!doctype html><meta charset="utf-8"><style>body {{ margin: 0; background: #fff }}
 pre {{ display: inline-block; margin: 0; padding: 12px; font: 14px/1.22 "DejaVu Sans Mono", monospace; {stylesheet} }}
@@ -39,8 +39,8 @@ def chapter(page: Page, project: Project, path: Path) -> None:
         raise CourseError(f"{project.build / 'html'}: has no {CHAPTER}.html; run make course first")
     page.goto(pages[0].as_uri(), wait_until="load")
     page.wait_for_timeout(2000)   # mathematics is set by a script
-    page.locator("h2, h3").filter(has_text=HEADING).first.evaluate("e => e.scrollIntoView()")
-    page.mouse.wheel(0, -70)      # out from under the bar at the top
+    heading = page.locator("h2, h3").filter(has_text=HEADING).first
+    heading.evaluate("e => window.scrollTo(0, e.getBoundingClientRect().top + window.scrollY - 70)")   # below the bar
     page.wait_for_timeout(500)
     save(page, path)
 
