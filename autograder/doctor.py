@@ -1,17 +1,17 @@
 """What this machine has for the course and what it lacks, one line each with the cure."""
 
-import ctypes
 import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
+
+from autograder import sandbox
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PLAYWRIGHT_CACHES = ("~/.cache/ms-playwright", "~/Library/Caches/ms-playwright", "~/AppData/Local/ms-playwright")
@@ -20,8 +20,6 @@ PLAYWRIGHT_BROWSERS = ("chromium-*/chrome-linux*/chrome", "chromium-*/chrome-mac
 # Needed by everyone who runs the course; what only `make test` needs is reported, not demanded.
 PACKAGES = ("numpy", "torch", "matplotlib", "jupyterlab", "nbgrader", "jupyter-book")
 FREE_GIB = 1.0
-CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWPID, CLONE_NEWNS = 0x10000000, 0x40000000, 0x20000000, 0x00020000
-LANDLOCK_CREATE_RULESET = 444
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def chromium() -> Path | None:
 def examine(root: Path | None = None) -> list[Finding]:
     """Everything looked at, in the order in which it is printed; `root` is the folder whose disk is measured."""
     return [python(), *packages(), kernel(), validate_button(), browser(), git(), disk(root or Path.cwd()),
-            processors(), memory(), accelerator(), *sandbox()]
+            processors(), memory(), accelerator(), *walls()]
 
 
 def python() -> Finding:
@@ -155,35 +153,11 @@ def accelerator() -> Finding:
     return found("device", True, "mps" if mps else "cpu (every chapter runs on it)", "")
 
 
-def sandbox() -> Iterator[Finding]:
-    """The kernel features with which submissions can be walled off, none of them needed to read or to learn."""
-    if sys.platform != "linux":
-        yield found("sandbox", False, f"not on {sys.platform}", "grade submissions of strangers on Linux", needed=False)
-        return
-    spaces = CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWPID | CLONE_NEWNS
-    yield found("namespaces", may_unshare(spaces), "user, pid, net and mount", "refused here: allow user namespaces "
-                "(sysctl kernel.unprivileged_userns_clone=1) or grade in a virtual machine", needed=False)
-    abi = landlock_abi()
-    yield found("landlock", abi > 0, f"ABI {abi}" if abi > 0 else "not in this kernel",
-                "use Linux 5.13 or newer with landlock in the boot parameter lsm=", needed=False)
-    seccomp = "\nSeccomp:" in _text("/proc/self/status")
-    yield found("seccomp", seccomp, "filter mode", "use a kernel with CONFIG_SECCOMP_FILTER", needed=False)
-    pids = any(Path("/sys/fs/cgroup").glob("pids*")) or "pids" in _text("/sys/fs/cgroup/cgroup.controllers")
-    yield found("pids limit", pids, "control group", "mount the pids controller under /sys/fs/cgroup", needed=False)
-
-
-def may_unshare(flags: int) -> bool:
-    """Whether a child process may put itself into new namespaces."""
-    code = f"import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare({flags}) != 0)"
-    return subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, check=False).returncode == 0
-
-
-def landlock_abi() -> int:
-    """The Landlock version that the kernel speaks, 0 where it has none."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    return max(0, libc.syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
-
-
-def _text(path: str) -> str:
-    file = Path(path)
-    return file.read_text() if file.is_file() else ""
+def walls() -> Iterator[Finding]:
+    """What the grader needs to wall off learners' code, which nobody needs to read or to learn."""
+    lacking = sandbox.missing()
+    for line in lacking:
+        layer, _, cure = line.partition(": ")
+        yield found("sandbox", False, f"no {layer}", f"grading needs --sandbox off here, or: {cure}", needed=False)
+    if not lacking:
+        yield found("sandbox", True, "namespaces, landlock and seccomp", "")

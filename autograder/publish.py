@@ -24,14 +24,15 @@ def publish(project: Project, destination: Path, *, say: Callable[[str], None] =
     """The public tree at `destination`, replaced whole; CourseError, and nothing changed, if the audit finds a leak."""
     destination = destination.absolute()
     refuse_foreign(destination)
-    if stale := release.release(project, check=True):
+    if stale := release.release(project, check=True, say=say):
         raise CourseError(f"{', '.join(stale)}: not what solutions/ makes; run 'autograder release'")
-    pages = book.build(project)
+    pages = book.build(project, say=say)
     destination.parent.mkdir(parents=True, exist_ok=True)
     # Beside the destination, so that it is moved there and not copied.
     with tempfile.TemporaryDirectory(prefix=f".{destination.name}-", dir=destination.parent) as scratch:
         tree = Path(scratch) / "tree"
         compose(project, pages, tree)
+        say("looking for answers in it")
         refuse_leaks(project, tree)
         move(tree, destination, Path(scratch) / "old")
     say(f"{destination}: {sum(1 for file in destination.rglob('*') if file.is_file())} files, none of them an answer")

@@ -29,7 +29,7 @@ def planted(tmp_path, monkeypatch) -> Path:
     """A copy of the built pages, which the next publish takes for the book."""
     pages = tmp_path / "pages"
     shutil.copytree(book.build(PROJECT), pages)
-    monkeypatch.setattr(book, "build", lambda project: pages)
+    monkeypatch.setattr(book, "build", lambda project, say: pages)
     return pages
 
 
@@ -95,7 +95,7 @@ def test_planted_leak_leaves_the_last_public_tree_as_it_was(planted, tmp_path):
 
 
 def test_stale_chapter_stops_the_publishing(tmp_path, monkeypatch):
-    monkeypatch.setattr(publish.release, "release", lambda project, check: ["chapters/03_scaling.ipynb"])
+    monkeypatch.setattr(publish.release, "release", lambda project, check, say: ["chapters/03_scaling.ipynb"])
     with pytest.raises(CourseError, match="run 'autograder release'"):
         publish.publish(PROJECT, tmp_path / "tree")
 
