@@ -208,13 +208,17 @@ class Plan:
         """Two facts: is it one object; do the two share memory."""
         return self._add("same", left, right)
 
-    def watch(self, module: Ref) -> Ref:
-        """From here on, log each call of a module: the shape of its first input, its mode, whether grad is on."""
-        return self._add("watch", module, bring=False)
+    def watch(self, module: Ref, *, values: bool = False) -> Ref:
+        """From here on, log each call of a module: its first input's shape (and values), mode, whether grad is on."""
+        return self._add("watch", module, values, bring=False)
 
     def log(self, target: Ref) -> Ref:
         """The log so far of something watched or scripted."""
         return self._add("log", target)
+
+    def defaults(self, target: Ref) -> Ref:
+        """The default values of a function's or class's parameters, by name."""
+        return self._add("defaults", target)
 
     def rng(self) -> Ref:
         """A digest of the global random states of torch, NumPy and `random`, and of torch's global switches."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from autograder.checks import ch01_why_attention, ch02_query_key_value, ch03_scaling, ch04_multi_head, ch06_blocks
+from autograder.checks import (
+    ch01_why_attention,
+    ch02_query_key_value,
+    ch03_scaling,
+    ch04_multi_head,
+    ch06_blocks,
+    ch08_transformer,
+)
 from autograder.checks.catalogue import RIGHT, WRONG
 from autograder.errors import CourseError, WrongAnswer
 from autograder.judge import Exercise, Trial
@@ -14,7 +21,7 @@ from autograder.probe import carry_out
 __all__ = ["EXERCISES", "WrongAnswer", "check"]
 
 EXERCISES: dict[str, Exercise] = {}
-for _chapter in (ch01_why_attention, ch02_query_key_value, ch03_scaling, ch04_multi_head, ch06_blocks):
+for _chapter in (ch01_why_attention, ch02_query_key_value, ch03_scaling, ch04_multi_head, ch06_blocks, ch08_transformer):
     for _exercise in _chapter.EXERCISES:
         _exercise.wrong, _exercise.right = WRONG[_exercise.name], RIGHT[_exercise.name]
         EXERCISES[_exercise.name] = _exercise

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from autograder.probe.model import EncoderDecoder
+
 
 def make(kind: str, *args: Any, **kwargs: Any) -> Any:
     """The object of that kind; KeyError where the list has none."""
@@ -138,8 +140,9 @@ class TinySeq2Seq(nn.Module):
         device = self.head.device.type
         self.log.append(
             {
-                "src": src.tolist(),
-                "tgt": tgt.tolist(),
+                "devices": [src.device.type, tgt.device.type],
+                "src": [] if src.is_meta else src.tolist(),
+                "tgt": [] if tgt.is_meta else tgt.tolist(),
                 "training": self.training,
                 "grad": torch.is_grad_enabled(),
                 "autocast": torch.is_autocast_enabled(device) and str(torch.get_autocast_dtype(device)),
@@ -208,4 +211,5 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "tiny_seq2seq": TinySeq2Seq,
     "optimizer": optimizer,
     "scripted": Scripted,
+    "encoder_decoder": EncoderDecoder,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import io
 import linecache
 import pickle
@@ -110,6 +111,8 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def _plain_array(value: Any) -> Array | Opaque:
+    if isinstance(value, torch.Tensor) and value.device.type == "meta":
+        return Opaque("Tensor on meta")  # it has no numbers to bring back
     size = value.numel() * value.element_size() if isinstance(value, torch.Tensor) else value.nbytes
     if size > MAX_ARRAY:
         return Opaque(f"{type(value).__name__} of shape {tuple(value.shape)}")
@@ -267,17 +270,25 @@ def _storage(value: Any) -> int | None:
 class _Watch:
     """A log of one module's calls."""
 
-    def __init__(self, module: nn.Module):
+    def __init__(self, module: nn.Module, values: bool):
         self.log: list[dict[str, Any]] = []
+        self.values = values
         module.register_forward_pre_hook(self._enter)
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         shape = tuple(args[0].shape) if args and isinstance(args[0], torch.Tensor) else None
         self.log.append({"shape": shape, "training": module.training, "grad": torch.is_grad_enabled()})
+        if self.values and shape is not None:
+            self.log[-1]["input"] = args[0].detach().clone()
 
 
 def _log(values: dict[str, Any], target: Ref) -> list[Any]:
     return list(_follow(target, values).log)
+
+
+def _defaults(values: dict[str, Any], target: Ref) -> dict[str, Any]:
+    parameters = inspect.signature(_follow(target, values)).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
 def _rng(values: dict[str, Any]) -> str:
@@ -298,8 +309,9 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "facts": _facts,
     "weights": _weights,
     "same": _same,
-    "watch": lambda values, module: _Watch(_follow(module, values)),
+    "watch": lambda values, module, inputs: _Watch(_follow(module, values), inputs),
     "log": _log,
+    "defaults": _defaults,
     "rng": _rng,
     "reseed": lambda values, seed: _reseed(seed),
 }
