@@ -610,7 +610,7 @@ class CachedGreedyDecode(Exercise):
                 if len(got) != len(want):  # only the rows that go on
                     continue
                 off = np.abs(got - want[:, t])[~over[:, t]].max() > 1e-3
-        """Two ways through the script, (length with eos, log-probability); the rest is unlikely, but for `first`."""
+                text = f"block {i} at step {t} computes something else than for the whole prefix: keys or positions differ"
                 expect(not off, "same states", text)
 
 
