@@ -662,7 +662,7 @@ class BeamSearch(Exercise):
         alpha: float | None = None,
         max_len: int = 8, training: bool = True, first: float | None = None, note: str = "",
     ) -> Case:  # fmt: skip
-        """Two ways through the script, (length with eos, log-probability): all else is unlikely. `first`: a third's."""
+        """Two ways through the script, (length with eos, log-probability); `first`: a third that leads nowhere."""
         vocab = 12
         kwargs: dict[str, Any] = {} if beam is None else {"beam": beam}
         kwargs |= {} if alpha is None else {"alpha": alpha}
