@@ -19,6 +19,7 @@ from autograder.course import Project
 
 CHAPTER, EXERCISE, UNANSWERED = "03_scaling", "softmax_jacobian", "predicted_variance"
 ANSWER = "def softmax_jacobian(p):\n    return torch.diag(p) - torch.outer(p, p)\n"
+SHORT = "short.ipynb"
 # A traceback and anything else that a cell complains of.
 ERRORS = "[data-mime-type='application/vnd.jupyter.stderr']"
 START_S, RUN_S = 60, 120
@@ -76,12 +77,26 @@ def page(tmp_path_factory) -> Iterator[Page]:
     chapters.mkdir()
     # Alone: the promise is that a learner needs this one file and nothing beside it.
     (chapters / f"{CHAPTER}.ipynb").write_bytes(Project.find(Path(__file__)).chapter(CHAPTER).read_bytes())
+    nbformat.write(shortened(), chapters / SHORT)
     with jupyterlab(chapters, work / "home") as url, browser() as started:
         page = started.new_page(viewport={"width": 1400, "height": 1000})
         page.goto(f"{url}lab/tree/{CHAPTER}.ipynb", timeout=START_S * 1000)
-        page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=START_S * 1000)
-        page.locator("#jp-main-statusbar").get_by_text("| Idle").wait_for(timeout=START_S * 1000)
+        ready(page)
         yield page
+
+
+def shortened() -> nbformat.NotebookNode:
+    """The chapter without its text and its experiments: validating runs all that is left."""
+    notebook = student()
+    kept = ("setup", UNANSWERED, f"{UNANSWERED}-tests")
+    notebook.cells = [cell for cell in notebook.cells if cell.id in kept]
+    return notebook
+
+
+def ready(page: Page) -> None:
+    """Waits until the notebook is shown and its kernel has started."""
+    page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=START_S * 1000)
+    page.locator("#jp-main-statusbar").get_by_text("| Idle").wait_for(timeout=START_S * 1000)
 
 
 def idle(page: Page) -> None:
@@ -89,10 +104,14 @@ def idle(page: Page) -> None:
     page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for(timeout=RUN_S * 1000)
 
 
+def student() -> nbformat.NotebookNode:
+    """The notebook that learners get."""
+    return nbformat.read(Project.find(Path(__file__)).chapter(CHAPTER), as_version=4)
+
+
 def number(cell_id: str) -> int:
     """Position of a cell in the student notebook."""
-    notebook = nbformat.read(Project.find(Path(__file__)).chapter(CHAPTER), as_version=4)
-    return [cell.id for cell in notebook.cells].index(cell_id)
+    return [cell.id for cell in student().cells].index(cell_id)
 
 
 def cell(page: Page, cell_id: str) -> Locator:
@@ -131,5 +150,13 @@ def test_an_unanswered_exercise_says_that_it_is_not_implemented(page):
     expect(run(page, f"{UNANSWERED}-tests")).to_contain_text("NotImplementedError")
 
 
-def test_nbgraders_validate_button_stands_in_the_toolbar(page):
+def test_nbgraders_validate_button_stands_in_the_toolbar_and_says_what_fails(page):
     expect(page.locator(".jp-NotebookPanel-toolbar").get_by_text("Validate")).to_be_visible()
+    short = page.context.browser.new_page(viewport={"width": 1400, "height": 1000})
+    # In a workspace of its own, where nothing else is open.
+    short.goto(page.url.replace(f"lab/tree/{CHAPTER}.ipynb", f"lab/workspaces/short/tree/{SHORT}"))
+    ready(short)
+    short.locator(".jp-NotebookPanel-toolbar").get_by_text("Validate").click()
+    dialog = short.locator(".jp-Dialog")
+    expect(dialog).to_contain_text("Validation Results", timeout=RUN_S * 1000)
+    expect(dialog).to_contain_text("NotImplementedError")
