@@ -14,6 +14,8 @@ SECRET = re.compile(r"^[^\n]*\bBEGIN (HIDDEN TESTS|MARK SCHEME)\b.*?\bEND \1\b[^
 # Our tags of cells that nothing graded depends on; the tag of cells that a learner added.
 SKIPPED = frozenset({"demo", "try"})
 ADDED = "added"
+# More than a learner writes; what is done with a notebook takes time that grows with it.
+MOST_CELLS, MOST_TEXT = 2000, 2_000_000
 _MAKE = {
     "code": nbformat.v4.new_code_cell,
     "markdown": nbformat.v4.new_markdown_cell,
@@ -102,6 +104,10 @@ def parse(raw: bytes) -> NotebookNode:
     cells = _cells_of(data)
     if not cells:
         raise Refused("the notebook has no cells; ask for it again")
+    length = sum(len(cell.source) for cell in cells)
+    if len(cells) > MOST_CELLS or length > MOST_TEXT:
+        raise Refused(f"the notebook has {len(cells)} cells and {length} characters of text, which nobody can have "
+                      f"written; at most {MOST_CELLS} and {MOST_TEXT} are graded")
     meta = data["metadata"] if isinstance(data.get("metadata"), dict) else {}
     # Made by hand: nbformat would draw new ids where two are the same.
     return nbformat.from_dict({"nbformat": 4, "nbformat_minor": 5, "metadata": meta, "cells": cells})

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -87,7 +87,7 @@ def grade(
     """
     records: list[Record] = []
     sandbox = settled(course, sandbox)
-    with Book(course) as book, _workplace(course) as place, forge(sandboxed=sandbox == "on") as warm:
+    with Book(course) as book, _workplace(course) as place, _forge(course, sandbox) as warm:
         handins = find_handins(course, chapter=chapter, student=student)
         editions = {name: book.editions(name) for name in sorted({handin.chapter for handin in handins})}
         bench = _Bench(course, editions, secret_of(course), limits or limits_of(course), place, warm)
@@ -134,8 +134,14 @@ def limits_of(course: Course) -> Limits:
         seconds = course.config.get(section, {}).get("timeout")
         if isinstance(seconds, int | float):
             seconds = seconds if seconds > 0 else 24 * 3600.0
-            return Limits(cell=seconds, probe=seconds)
+            return Limits(cell=seconds, probe=seconds, notebook=20 * seconds)
     return Limits()
+
+
+def _forge(course: Course, sandbox: str) -> AbstractContextManager[Forge]:
+    """Kernels that see nothing of the course, nor of this project's sources, wherever the two lie."""
+    ours = Path(__file__).parents[1] / "solutions"
+    return forge(sandboxed=sandbox == "on", hide=[course.root.resolve(), course.base.resolve(), ours])
 
 
 @contextmanager

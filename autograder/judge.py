@@ -135,8 +135,8 @@ class Trial:
             self.exercise.judge(case, sight)
         except WrongAnswer as failure:
             return failure
-        except (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError) as error:
-            text = f"your answer's result does not have the form that the exercise asks for ({type(error).__name__})"
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as err:
+            text = f"your answer's result does not have the form that the exercise asks for ({type(err).__name__})"
             return WrongAnswer(text, check="form")
         return None
 

@@ -4,9 +4,9 @@ A `Kernel` is one process. A `Session` outlives its kernel: after a death a fres
 but for the cell that killed it.
 """
 
-import ast
 import base64
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 import zmq
@@ -34,16 +34,24 @@ TIME, DEAD = "time limit", "dead kernel"
 _TICK = 0.5
 # Users that own nothing: the range that systemd keeps for such.
 _FIRST_USER = 61184
+# Of one message: more than a cell may put out, and than findings take. A longer one breaks the connection.
+_LONGEST = 20 << 20
+_QUEUED = 50  # messages that may wait for us, on each side
+_BASE64 = re.compile(r"'([A-Za-z0-9+/=]*)'")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds that things may take: a cell, one exercise's cases, the kernel's start, to stop when interrupted."""
+    """Seconds that things may take: a cell, one exercise's cases, the kernel's start, to stop when interrupted.
+
+    `notebook` binds all of a notebook together: a learner can add any number of cells.
+    """
 
     cell: float = 30
     probe: float = 30
     start: float = 120
     grace: float = 3
+    notebook: float = 600
 
 
 class Stopped(Exception):
@@ -105,20 +113,21 @@ class Forge:
     zygote: Zygote
     sandboxed: bool
     users: SimpleQueue[int]
+    hide: tuple[str, ...] = ()
 
-    def policy(self, home: Path, files: Path | None, user: int) -> Policy | None:
-        """The sandbox of one kernel: its sockets lie in `home`, its work starts as a copy of `files`."""
-        return Policy(str(home / "s"), str(files or ""), user) if self.sandboxed else None
+    def policy(self, files: Path | None, user: int) -> Policy | None:
+        """The sandbox of one kernel: its work starts as a copy of `files`."""
+        return Policy(str(files or ""), self.hide, user) if self.sandboxed else None
 
 
 @contextmanager
-def forge(*, sandboxed: bool) -> Iterator[Forge]:
-    """A prepared process to fork kernels from, for as long as the context lasts."""
+def forge(*, sandboxed: bool, hide: Sequence[Path] = ()) -> Iterator[Forge]:
+    """A prepared process to fork kernels from, for as long as the context lasts; they see nothing of `hide`."""
     users: SimpleQueue[int] = SimpleQueue()
     for user in range(_FIRST_USER, _FIRST_USER + 64):
         users.put(user)
     with tempfile.TemporaryDirectory(prefix="zygote-") as home, Zygote(clean_environment(Path(home))) as zygote:
-        yield Forge(zygote, sandboxed, users)
+        yield Forge(zygote, sandboxed, users, tuple(str(path) for path in hide))
 
 
 class Kernel:
@@ -158,6 +167,8 @@ class Kernel:
             connection_file=str(self._home / "kernel.json"),
         )
         self._ending.callback(self._end)
+        self._manager.context.setsockopt(zmq.MAXMSGSIZE, _LONGEST)
+        self._manager.context.setsockopt(zmq.RCVHWM, _QUEUED)
         with (self._home / "log").open("wb") as log:
             # What the process itself writes must never mix with our own output.
             self._manager.start_kernel(env=clean_environment(own), cwd=str(work), stdout=log, stderr=log)
@@ -171,10 +182,7 @@ class Kernel:
             return _OwnPython()
         user = self._warm.users.get()
         self._ending.callback(self._warm.users.put, user)
-        if self._warm.sandboxed and os.getuid() == 0:
-            self._home.chmod(0o711)
-            os.chown(self._home / "s", user, user)
-        ticket = Ticket(self._warm.zygote, self._warm.policy(self._home, self._files, user), self._home)
+        ticket = Ticket(self._warm.zygote, self._warm.policy(self._files, user), self._home)
         return _Given(self._ending.enter_context(kernel_spec(ticket)))
 
     def _wait_until_ready(self) -> None:
@@ -219,7 +227,8 @@ class Kernel:
         except Stopped as stop:
             note = error_output("TimeLimit" if stop.kind == TIME else "DeadKernel", str(stop))
             return Ran([*outputs.without_interrupt(), note], None, stop.kind)
-        return Ran(outputs.done(reply), reply.get("execution_count"))
+        count = reply.get("execution_count")
+        return Ran(outputs.done(reply), count if isinstance(count, int) and 0 < count < 10**6 else None)
 
     def probe(self, expression: str, plans: Sequence[Plan], timeout: float | None = None) -> list[Seen]:
         """Carry out plans on what `expression` is over there; `Stopped` where no proper answer comes back.
@@ -230,14 +239,10 @@ class Kernel:
         served = f"__import__('autograder.probe').probe.serve({expression!r}, base64.b64decode({request!r}), globals())"
         call = f"(lambda base64: base64.b64encode({served}).decode())(__import__('base64'))"
         reply = self._execute("", timeout or self.limits.probe, Outputs(), {"found": call})
-        answer = reply.get("user_expressions", {}).get("found", {})
         try:
-            if answer.get("status") != "ok":
-                raise WireError(f"{answer.get('ename', 'nothing')}: {answer.get('evalue', '')}")
-            found = decode(base64.b64decode(ast.literal_eval(answer["data"]["text/plain"])))
-        except (WireError, ValueError, KeyError, SyntaxError, MemoryError, RecursionError, TypeError) as problem:
+            return _findings(reply)
+        except Exception as problem:  # a hostile reply may break anything on its way
             raise Stopped("no reply", f"no findings came back ({str(problem)[:200]})") from None
-        return found if isinstance(found, list) else []
 
     # ---- one request and its answers
 
@@ -271,9 +276,10 @@ class Kernel:
             ready = dict(poller.poll(int(1000 * min(left, _TICK)) + 1))
             if shell.socket in ready and (message := _take(shell, request)):
                 # After the reply the outputs are already on their way.
-                reply, deadline = message["content"], min(deadline, time.monotonic() + self.limits.grace)
+                reply = message["content"] if isinstance(message["content"], dict) else {}
+                deadline = min(deadline, time.monotonic() + self.limits.grace)
             if iopub.socket in ready and (message := _take(iopub, request)):
-                idle = message["msg_type"] == "status" and message["content"].get("execution_state") == "idle"
+                idle = idle or _is_idle(message)
                 outputs.take(message)
             if not ready and not self._manager.is_alive():
                 self._stopped = True
@@ -285,13 +291,30 @@ class Kernel:
         self._end()
 
 
+def _is_idle(message: dict[str, Any]) -> bool:
+    content = message.get("content")
+    return message.get("msg_type") == "status" and content == {"execution_state": "idle"}
+
+
 def _take(channel: Any, request: str) -> Any:
-    """The message that waits on a channel, None where it belongs to another request."""
+    """The message that waits on a channel, None where it belongs to another request or is none at all."""
     try:
         message = channel.get_msg(timeout=0)
-    except (Empty, ValueError):
+        return message if message["parent_header"]["msg_id"] == request else None
+    except Exception:  # learner code has the kernel's key: it can sign anything
         return None
-    return message if message["parent_header"].get("msg_id") == request else None
+
+
+def _findings(reply: dict[str, Any]) -> list[Seen]:
+    """What the probe's expression came to."""
+    answer = reply["user_expressions"]["found"]
+    if answer["status"] != "ok":
+        raise WireError(f"{answer['ename']}: {answer['evalue']}")
+    text = _BASE64.fullmatch(answer["data"]["text/plain"])
+    found = decode(base64.b64decode(text[1])) if text else None
+    if not isinstance(found, list) or not all(isinstance(seen, Seen) for seen in found):
+        raise WireError("the reply holds none")
+    return found
 
 
 class Session:
@@ -303,6 +326,7 @@ class Session:
         self._files, self._limits, self._lives, self._warm = files, limits, lives, warm
         self._kernel: Kernel | None = None
         self._done: list[str] = []
+        self._until = time.monotonic() + limits.notebook
 
     def __enter__(self) -> "Session":
         self._kernel = self._fresh()
@@ -318,9 +342,11 @@ class Session:
 
     def run(self, code: str, timeout: float | None = None) -> Ran:
         """Run a cell; after a death, a fresh kernel stands where this one stood before the cell."""
+        if self._over():
+            return Ran([error_output("TimeLimit", self._late)], None, TIME)
         if self._kernel is None:
             return Ran([error_output("DeadKernel", "not run: kernels died too often before")], None, DEAD)
-        ran = self._kernel.run(code, timeout)
+        ran = self._kernel.run(code, self._left(timeout or self._limits.cell))
         if not ran.stop:
             self._done.append(code)
         self._revive()
@@ -328,12 +354,24 @@ class Session:
 
     def probe(self, expression: str, plans: Sequence[Plan], timeout: float | None = None) -> list[Seen]:
         """As `Kernel.probe`."""
+        if self._over():
+            raise Stopped(TIME, self._late)
         if self._kernel is None:
             raise Stopped(DEAD, "not tried: kernels died too often before")
         try:
-            return self._kernel.probe(expression, plans, timeout)
+            return self._kernel.probe(expression, plans, self._left(timeout or self._limits.probe))
         finally:
             self._revive()
+
+    @property
+    def _late(self) -> str:
+        return f"not run: the notebook's {self._limits.notebook:g} s were over"
+
+    def _over(self) -> bool:
+        return time.monotonic() >= self._until
+
+    def _left(self, limit: float) -> float:
+        return max(0.1, min(limit, self._until - time.monotonic()))
 
     def _revive(self) -> None:
         while self._kernel is not None and not self._kernel.alive:
@@ -346,7 +384,7 @@ class Session:
     def _again(self, kernel: Kernel) -> None:
         """Run again what ran before; what stops now is left out from now on."""
         for code in list(self._done):
-            if kernel.run(code).stop:
+            if self._over() or kernel.run(code, self._left(self._limits.cell)).stop:
                 self._done.remove(code)
             if not kernel.alive:
                 return

@@ -44,11 +44,12 @@ from autograder.checks import EXERCISES
 from autograder.errors import CourseError
 from autograder.judge import Trial, Verdict
 from autograder.kernels import DEAD, TIME, Ran, Session, Stopped
-from autograder.outputs import error_output
+from autograder.outputs import error_output, writable
 from autograder.wire import Raised, Seen
 
 # The judge seeds torch's generators and catches what the catalogue's answers print: one at a time.
 _JUDGING = threading.Lock()
+_LONGEST = 2000  # characters of a message
 
 
 @dataclass(frozen=True)
@@ -224,8 +225,8 @@ class _Marks:
             return replace(result, verdict="blank", message="not answered")
         missing = found[0].found.get("answer") if found else None
         if isinstance(missing, Raised) and missing.step == "answer":
-            return replace(result, kind="not defined", message=self._undefined(hidden, missing, answer))
-        return replace(result, verdict="failed", kind=verdict.kind, message=verdict.message)
+            return replace(result, kind="not defined", message=_kept(self._undefined(hidden, missing, answer)))
+        return replace(result, verdict="failed", kind=verdict.kind, message=_kept(verdict.message))
 
     def _undefined(self, hidden: Hidden, missing: Raised, answer: NotebookNode | None) -> str:
         stop = self._stop_of([answer] if answer is not None else [])
@@ -293,6 +294,11 @@ def _nothing_there(found: Sequence[Seen]) -> bool:
     """Did the probe meet a stub, or no object at all?"""
     raised = [value for seen in found for value in seen.found.values() if isinstance(value, Raised)]
     return any(value.kind == "NotImplementedError" or value.step == "answer" for value in raised)
+
+
+def _kept(message: str) -> str:
+    """A message as it is stored: an exception's text may be of any length, and what no file can hold."""
+    return str(writable(message))[:_LONGEST]
 
 
 def _how(ran: Ran) -> str:

@@ -1,5 +1,6 @@
 """What a cell puts out, gathered from the kernel's messages and kept to a size that a notebook can hold."""
 
+import json
 from typing import Any
 
 import nbformat
@@ -7,6 +8,7 @@ from nbformat import NotebookNode
 
 # As much as nbgrader keeps of a stream and of a traceback; then limits that nbgrader has not.
 LINES, TRACEBACK, TEXT, DATA, COUNT = 1000, 100, 200_000, 8_000_000, 200
+ERRORS, LINE, NAME, DEPTH = 20, 5000, 200, 30
 CUT = "... Output truncated ..."
 
 
@@ -20,12 +22,18 @@ class Outputs:
 
     def __init__(self) -> None:
         self._kept: list[NotebookNode] = []
-        self._text, self._lines, self._data = 0, 0, 0
+        self._text, self._lines, self._data, self._errors = 0, 0, 0, 0
         self._clear = False
 
     def take(self, message: dict[str, Any]) -> None:
         """Take in one message from the kernel's public channel."""
-        kind, content = message.get("msg_type", ""), message.get("content", {})
+        kind, content = message.get("msg_type", ""), message.get("content")
+        try:
+            self._take(kind, message, writable(content))
+        except Exception:
+            return  # not what a kernel would send by itself, so there is no saying what is wrong with it
+
+    def _take(self, kind: str, message: dict[str, Any], content: Any) -> None:
         if kind == "clear_output":
             self._clear = True
             if not content.get("wait"):
@@ -33,24 +41,22 @@ class Outputs:
         elif kind == "update_display_data":
             self._update(content)
         elif kind in ("stream", "display_data", "execute_result", "error"):
+            output = nbformat.v4.output_from_msg({**message, "content": content})
             self._cleared()
-            self._keep(kind, message)
+            self._keep(kind, output, content)
 
     def _cleared(self) -> None:
         if self._clear:
             self._kept, self._clear = [], False
 
-    def _keep(self, kind: str, message: dict[str, Any]) -> None:
-        try:
-            output = nbformat.v4.output_from_msg(message)
-        except Exception:  # not what a kernel would send by itself, so there is no saying what is wrong with it
-            return
+    def _keep(self, kind: str, output: NotebookNode, content: dict[str, Any]) -> None:
         if kind == "stream":
             self._stream(output)
         elif kind == "error":
-            self._kept.append(_short_error(output))
-        elif len(self._kept) < COUNT and self._fits(output):
-            output["display_id"] = message["content"].get("transient", {}).get("display_id")
+            self._errors += 1
+            self._kept += [_short_error(output)] if self._errors <= ERRORS else []
+        elif len(self._kept) < COUNT and self._fits(output.data, output.metadata):
+            output["display_id"] = content.get("transient", {}).get("display_id")
             self._kept.append(output)
 
     def _stream(self, output: NotebookNode) -> None:
@@ -64,17 +70,16 @@ class Outputs:
         if self._kept and self._kept[-1].output_type == "stream" and self._kept[-1].name == output.name:
             self._kept[-1].text += text
         else:
-            self._kept.append(nbformat.v4.new_output("stream", name=str(output.name), text=text))
+            self._kept.append(nbformat.v4.new_output("stream", name=output.name, text=text))
 
-    def _fits(self, output: NotebookNode) -> bool:
-        size = sum(len(str(value)) for value in output.data.values())
-        self._data += size
+    def _fits(self, data: Any, metadata: Any) -> bool:
+        self._data += len(json.dumps([data, metadata]))
         return self._data <= DATA
 
     def _update(self, content: dict[str, Any]) -> None:
         wanted = content.get("transient", {}).get("display_id")
         for output in self._kept:
-            if wanted is not None and output.get("display_id") == wanted and isinstance(content.get("data"), dict):
+            if wanted is not None and output.get("display_id") == wanted and self._fits(content["data"], {}):
                 output["data"] = nbformat.from_dict(content["data"])
 
     def done(self, reply: dict[str, Any]) -> list[NotebookNode]:
@@ -82,7 +87,7 @@ class Outputs:
         for output in self._kept:
             output.pop("display_id", None)
         failed = reply.get("status") == "error" and not any(output.output_type == "error" for output in self._kept)
-        extra = [error_output(str(reply.get("ename")), str(reply.get("evalue"))[:TEXT])] if failed else []
+        extra = [error_output(_cut(reply.get("ename"), NAME), _cut(reply.get("evalue"), TEXT))] if failed else []
         return [*self._kept, *extra]
 
     def without_interrupt(self) -> list[NotebookNode]:
@@ -91,8 +96,23 @@ class Outputs:
 
 
 def _short_error(output: NotebookNode) -> NotebookNode:
-    lines = [str(line) for line in output.get("traceback", [])]
+    lines = [_cut(line, LINE) for line in output["traceback"]]
     if len(lines) > TRACEBACK:
         lines = [*lines[: TRACEBACK // 2], "... Traceback truncated ...", *lines[1 - TRACEBACK // 2 :]]
-    text = str(output.evalue)
-    return nbformat.v4.new_output("error", ename=str(output.ename), evalue=text[:TEXT], traceback=lines)
+    name, text = _cut(output.ename, NAME), _cut(output.evalue, TEXT)
+    return nbformat.v4.new_output("error", ename=name, evalue=text, traceback=lines)
+
+
+def _cut(value: Any, most: int) -> str:
+    return str(writable(value))[:most]
+
+
+def writable(value: Any, depth: int = 0) -> Any:
+    """A value out of JSON such that a file can hold it; ValueError where it is nested too deep."""
+    if depth > DEPTH:
+        raise ValueError("nested too deep")
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()  # a lone surrogate, which JSON can hold, has no bytes
+    if isinstance(value, dict):
+        return {writable(key): writable(item, depth + 1) for key, item in value.items()}
+    return [writable(item, depth + 1) for item in value] if isinstance(value, list) else value

@@ -6,6 +6,7 @@ cells, points, tags, ids and kernelspec are ours again, and every repair is told
 
 import ast
 import copy
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -132,10 +133,19 @@ def new_definitions(ours: str, theirs: str) -> str:
     try:
         known = {name for node in ast.parse(ours).body for name in _bound(node)}
         body = ast.parse(theirs).body
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
+    lines = [line.encode() for line in re.split(r"\r\n|\r|\n", theirs)]
     fresh = [node for node in body if _bound(node) and not known & set(_bound(node))]
-    return "\n".join(part for node in fresh if (part := ast.get_source_segment(theirs, node)))
+    return "\n".join(_segment(lines, node) for node in fresh)
+
+
+def _segment(lines: list[bytes], node: ast.stmt) -> str:
+    """As ast.get_source_segment, which splits the whole text again for each node."""
+    own = lines[node.lineno - 1 : node.end_lineno]
+    own[-1] = own[-1][: node.end_col_offset]
+    own[0] = own[0][node.col_offset :]
+    return b"\n".join(own).decode()
 
 
 def _bound(node: ast.stmt) -> list[str]:

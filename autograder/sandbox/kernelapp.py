@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import zmq
@@ -9,11 +10,31 @@ from ipykernel.iostream import IOPubThread
 from ipykernel.kernelapp import IPKernelApp
 
 
+def listen(connection: dict[str, Any]) -> dict[int, int]:
+    """The sockets of a connection over ipc, bound: {port: file descriptor}."""
+    found = {}
+    for name in ("shell", "iopub", "stdin", "control"):
+        port = connection[f"{name}_port"]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as bound:
+            bound.bind(f"{connection['ip']}-{port}")
+            bound.listen(8)
+            found[port] = bound.detach()
+    return found
+
+
 class QuietKernelApp(IPKernelApp):
     """No heartbeat, no watch on the parent, and no TCP socket for the output of subprocesses.
 
-    With that socket refused, by the network namespace or by seccomp, libzmq aborts the process.
+    With that socket refused, by the network namespace or by seccomp, libzmq aborts the process. The sockets that
+    the grader talks to were bound before the walls went up (`listen`): from inside, their directory is not seen.
     """
+
+    listening: dict[int, int] = {}  # port: file descriptor
+
+    def _bind_socket(self, s: zmq.Socket[Any], port: int) -> int:
+        s.setsockopt(zmq.USE_FD, self.listening[port])
+        s.bind(f"ipc://{self.ip}-{port}")
+        return port
 
     def init_iopub(self, context: zmq.Context[Any]) -> None:
         self.iopub_socket = context.socket(zmq.XPUB)

@@ -44,6 +44,17 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str | No
     _checked(done, f"mount {target}")
 
 
+class _MountAttributes(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns_fd")]
+
+
+def protect(target: str, flags: int) -> None:
+    """Set MS_RDONLY, MS_NOSUID, MS_NODEV on a mount and all below it; none is ever cleared, as a remount would."""
+    wanted = _MountAttributes(set=flags & (MS_RDONLY | MS_NOSUID | MS_NODEV))  # MOUNT_ATTR_… have the same numbers
+    given = ctypes.c_int(-100), ctypes.c_char_p(target.encode()), ctypes.c_uint32(0x8000)  # AT_FDCWD, AT_RECURSIVE
+    syscall(442, f"mount_setattr {target}", *given, ctypes.byref(wanted), ctypes.c_size_t(ctypes.sizeof(wanted)))
+
+
 def unmount(target: str, flags: int) -> None:
     """umount2(2)."""
     _checked(_libc.umount2(target.encode(), flags), f"umount {target}")

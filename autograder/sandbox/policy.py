@@ -15,10 +15,13 @@ MEBI = 1 << 20
 
 @dataclass(frozen=True)
 class Policy:
-    """One sandbox: its directory of sockets, the files it starts with, and its limits (bytes, seconds, counts)."""
+    """One sandbox: the files it starts with, what to keep out of sight, and its limits (bytes, seconds, counts).
 
-    sockets: str
+    `memory` binds each process and all of them together.
+    """
+
     files: str = ""
+    hide: tuple[str, ...] = ()
     user: int = 61184
     memory: int = 4096 * MEBI
     disk: int = 256 * MEBI
@@ -34,13 +37,9 @@ class Policy:
 
 def readable() -> list[str]:
     """The directories that a Python with its packages needs: the system's libraries, this Python, its environment."""
-    wanted = ["/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", sys.base_prefix, sys.prefix, *_extra()]
+    wanted = ["/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", sys.base_prefix, sys.prefix]
+    wanted += [os.path.realpath(sys.prefix), str(Path(os.path.realpath(sys.executable)).parents[1])]
     return list(dict.fromkeys(path for path in wanted if os.path.isdir(path)))
-
-
-def _extra() -> list[str]:
-    real = os.path.realpath(sys.executable)
-    return [str(Path(real).parent.parent)]
 
 
 def hidden() -> list[str]:

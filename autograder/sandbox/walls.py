@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import shutil
 import signal
+import stat
 
 from autograder.sandbox import landlock, linux, seccomp
 from autograder.sandbox.policy import Policy, hidden, readable
@@ -14,7 +16,7 @@ _INSIDE = 1000  # the learner's user and group, as seen from inside
 _READ_ONLY = linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "fonts", "mime.types", "alternatives")
-WORK, HOME, SOCKETS = "/tmp/work", "/tmp/home", "/run/kernel"
+WORK, HOME = "/tmp/work", "/tmp/home"
 
 
 def spaces() -> None:
@@ -58,45 +60,53 @@ def _write(path: str, text: str) -> None:
 def _root_directory(policy: Policy) -> None:
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     new = "/tmp"
-    copied = _taken(policy.files)
-    held = os.open(policy.sockets, os.O_PATH | os.O_DIRECTORY)
-    sources = {path: os.open(path, os.O_PATH | os.O_DIRECTORY) for path in readable() if not os.path.islink(path)}
+    places = readable()  # asked for now: what lies in /tmp is out of sight from the next mount on
+    files = os.open(policy.files, os.O_RDONLY | os.O_DIRECTORY) if policy.files else -1
+    sources = {path: os.open(path, os.O_PATH | os.O_DIRECTORY) for path in places if not os.path.islink(path)}
     devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in _DEVICES}
     settings = {name: os.open(f"/etc/{name}", os.O_PATH) for name in _ETC if os.path.exists(f"/etc/{name}")}
     linux.mount("root", new, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=16m,mode=755")
-    for path in readable():
-        if os.path.islink(path):
-            _link(os.readlink(path), new + path)
-        else:
+    for path in places:
+        if path in sources:
             _bind(sources[path], new + path, read_only=True)
+        else:
+            _link(os.readlink(path), new + path)
     for name, device in devices.items():
         _bind(device, f"{new}/dev/{name}", directory=False)
     for name, setting in settings.items():
         _bind(setting, f"{new}/etc/{name}", directory=os.path.isdir(f"/proc/self/fd/{setting}"), read_only=True)
-    _own_files(new, policy, copied)
-    _bind(held, new + SOCKETS)
-    for fd in (held, *sources.values(), *devices.values(), *settings.values()):
+    _own_files(new, policy, files)
+    for fd in (*sources.values(), *devices.values(), *settings.values()):
         os.close(fd)
     _switch(new)
-    for path in hidden():
-        if os.path.isdir(path):
-            linux.mount("hidden", path, "tmpfs", _READ_ONLY, "size=4k,mode=755")
+    for path in (*hidden(), *policy.hide):
+        _hide(path, places)
     linux.mount("none", "/", None, linux.MS_REMOUNT | linux.MS_BIND | _READ_ONLY)
 
 
-def _taken(files: str) -> dict[str, bytes]:
-    """The assignment's own files, read before they go out of sight: {path: content}."""
-    found = {}
-    for folder, _, names in os.walk(files) if files else ():
+def _hide(path: str, places: list[str]) -> None:
+    """An empty directory over one that must not be seen; what lies in no place that can be read is not here anyway."""
+    real = os.path.realpath(path)
+    if not os.path.isdir(real) or not any(real.startswith(place + "/") for place in places):
+        return
+    if any(place.startswith(real + "/") for place in places):
+        raise OSError(f"{path} lies among the system's files and holds this Python; move one of the two")
+    linux.mount("hidden", real, "tmpfs", _READ_ONLY, "size=4k,mode=755")
+
+
+def _copy(files: int, target: str) -> None:
+    """Copy the plain files of an open directory, piece by piece: they may be larger than our memory."""
+    for folder, _, names, here in os.fwalk(".", dir_fd=files):
+        os.makedirs(os.path.join(target, folder), exist_ok=True)
         for name in names:
-            path = os.path.join(folder, name)
-            if os.path.isfile(path) and not os.path.islink(path):
-                with open(path, "rb") as file:
-                    found[os.path.relpath(path, files)] = file.read()
-    return found
+            if not stat.S_ISREG(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
+                continue
+            source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=here)
+            with open(source, "rb") as file, open(os.path.join(target, folder, name), "wb") as copy:
+                shutil.copyfileobj(file, copy)
 
 
-def _own_files(new: str, policy: Policy, copied: dict[str, bytes]) -> None:
+def _own_files(new: str, policy: Policy, files: int) -> None:
     """The only places that can be written: one small file system in memory."""
     os.makedirs(new + "/tmp", exist_ok=True)
     size = f"size={policy.disk},nr_inodes=20000,mode=1777"
@@ -108,11 +118,9 @@ def _own_files(new: str, policy: Policy, copied: dict[str, bytes]) -> None:
         linux.mount("proc", new + "/proc", "proc", _READ_ONLY | linux.MS_NOEXEC)
     for folder in (WORK, HOME):
         os.makedirs(new + folder)
-    for name, content in copied.items():
-        target = os.path.join(new + WORK, name)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(target, "wb") as file:
-            file.write(content)
+    if files >= 0:
+        _copy(files, new + WORK)
+        os.close(files)
     _give(new + "/tmp")
 
 
@@ -130,8 +138,7 @@ def _bind(source: int, target: str, *, directory: bool = True, read_only: bool =
     if not directory:
         os.close(os.open(target, os.O_CREAT, 0o644))
     linux.mount(f"/proc/self/fd/{source}", target, None, linux.MS_BIND | linux.MS_REC)
-    flags = linux.MS_REMOUNT | linux.MS_BIND | linux.MS_NOSUID
-    linux.mount("none", target, None, flags | (_READ_ONLY if read_only else 0))
+    linux.protect(target, _READ_ONLY if read_only else linux.MS_NOSUID)
 
 
 def _link(where: str, target: str) -> None:
@@ -177,5 +184,4 @@ def _landlock() -> None:
     read = [(path, landlock.READ) for path in (*readable(), "/etc", "/proc", "/dev") if os.path.isdir(path)]
     devices = [(f"/dev/{name}", landlock.READ_FILE | landlock.WRITE_FILE) for name in _DEVICES]
     write = [("/tmp", landlock.WRITE), ("/dev/shm", landlock.WRITE)]
-    sockets = [(SOCKETS, landlock.READ_DIR | landlock.MAKE_SOCK | landlock.REMOVE_FILE)]
-    landlock.restrict([*read, *devices, *write, *sockets])
+    landlock.restrict([*read, *devices, *write])

@@ -24,7 +24,7 @@ from traitlets import Unicode
 
 from autograder.errors import CourseError
 from autograder.sandbox.policy import Policy
-from autograder.sandbox.walls import HOME, SOCKETS, WORK
+from autograder.sandbox.walls import HOME, WORK
 
 MESSAGE = 1 << 16
 
@@ -76,6 +76,7 @@ class Zygote:
         try:
             message, handles, _, _ = socket.recv_fds(self._channel, MESSAGE, 1)
         except TimeoutError:
+            self._process.kill()  # its answer, come late, would be taken for another kernel's
             message, handles = b"", []
         if not message:
             last = self._log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
@@ -156,7 +157,7 @@ class ForkProvisioner(KernelProvisionerBase):
             "connection": {
                 **{name: connection[name] for name in connection if name.endswith("_port")},
                 "transport": connection["transport"],
-                "ip": f"{SOCKETS}/k" if inside else connection["ip"],
+                "ip": connection["ip"],
                 "key": bytes(connection["key"]).decode(),
                 "signature_scheme": connection["signature_scheme"],
             },

@@ -18,7 +18,7 @@ import socket
 import sys
 from typing import Any
 
-from autograder.sandbox import linux, walls
+from autograder.sandbox import linux, walls, watch
 from autograder.sandbox.policy import Policy
 
 MESSAGE = 1 << 16
@@ -29,7 +29,7 @@ def main(descriptor: int) -> None:
     channel = socket.socket(fileno=descriptor)
     try:
         _warm_up()
-        _refuse_threads()
+        refuse_threads()
     except Exception as error:
         channel.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         return
@@ -78,7 +78,8 @@ def _warm_up() -> None:
     np.linalg.norm(np.eye(2) @ np.eye(2))
 
 
-def _refuse_threads() -> None:
+def refuse_threads() -> None:
+    """RuntimeError where this process has more than one thread."""
     names = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["one"]
     if len(names) > 1:
         raise RuntimeError(f"{len(names)} threads run before the fork: their locks would hang every kernel")
@@ -92,10 +93,11 @@ def _reap(children: set[int]) -> None:
 
 def _serve(channel: socket.socket, request: dict[str, Any], children: set[int]) -> None:
     try:
+        refuse_threads()
         pid, child = _fork_kernel(request)
         children.add(child)
         handle = os.pidfd_open(pid)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         channel.send(json.dumps({"error": str(error)}).encode())
         return
     socket.send_fds(channel, [json.dumps({"pid": pid}).encode()], [handle])
@@ -146,6 +148,7 @@ def _expect(channel: socket.socket, word: bytes) -> None:
 def _between(up: socket.socket, request: dict[str, Any], policy: Policy) -> None:
     try:
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        watch.first_to_go()
         walls.spaces()
         up.send(b"apart")
         _expect(up, b"mapped")
@@ -154,7 +157,7 @@ def _between(up: socket.socket, request: dict[str, Any], policy: Policy) -> None
             _child(request, policy)
         up.send(str(pid).encode())
         up.close()
-        os.waitpid(pid, 0)
+        watch.until_ended(pid, policy.memory)
         os._exit(0)
     except BaseException as error:
         up.send(str(error).encode()[:200] or b"failed")
@@ -163,19 +166,22 @@ def _between(up: socket.socket, request: dict[str, Any], policy: Policy) -> None
 
 def _child(request: dict[str, Any], policy: Policy | None) -> None:
     """The kernel's process, from the fork to its end."""
+    from autograder.sandbox.kernelapp import listen
+
     try:
         os.setsid()
         log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
-        linux.close_all_but([])
+        sockets = listen(request["connection"])
+        linux.close_all_but([*sockets.values()])
         if policy is not None:
             walls.enter(policy)
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["cwd"])
-        _run_kernel(request["connection"])
+        _run_kernel(request["connection"], sockets)
     except BaseException:
         import traceback
 
@@ -185,7 +191,7 @@ def _child(request: dict[str, Any], policy: Policy | None) -> None:
         os._exit(1)
 
 
-def _run_kernel(connection: dict[str, Any]) -> None:
+def _run_kernel(connection: dict[str, Any], sockets: dict[int, int]) -> None:
     import numpy as np
     import torch
 
@@ -198,6 +204,7 @@ def _run_kernel(connection: dict[str, Any]) -> None:
     path = os.path.join(os.environ["HOME"], "kernel.json")
     with open(path, "w") as file:
         json.dump(connection, file)
+    QuietKernelApp.listening = sockets
     app = QuietKernelApp.instance(connection_file=path)
     app.initialize(["--HistoryManager.hist_file=:memory:"])
     app.start()
