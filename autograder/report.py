@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -18,6 +19,7 @@ from autograder.grade import Outcome, Record, by_exercise, stored_records
 
 _STYLE = {"passed": "green", "failed": "red", "blank": "dim", "error": "magenta", "manual": "yellow"}
 _SIGN = {"blank": "·", "manual": "?", "error": "!"}
+_LOG_S = 5   # between two lines of progress where there is no terminal
 _KEYS = "! could not be judged   · not answered   ? waits for a person"
 _FIELDS = ("student", "chapter", "exercise", "points", "max_points", "verdict", "kind", "message")
 
@@ -48,6 +50,7 @@ class Watch:
         self._bar = Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console(error=True))
         self._task = self._bar.add_task("grading", total=None)
         self._bar.start()
+        self._next = time.monotonic()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -57,6 +60,10 @@ class Watch:
         """Take the news from `grade`."""
         self._bar.update(self._task, completed=done, total=total)
         self.outcomes += [outcome] if outcome else []
+        # A bar needs a terminal; a log gets a line now and then.
+        if not self._bar.console.is_terminal and time.monotonic() > self._next:
+            self._next = time.monotonic() + _LOG_S
+            print(f"grading: {done} of {total}", file=sys.stderr, flush=True)
 
     def summary(self) -> list[str]:
         """The counts, then a line for each submission that was refused or had to be repaired."""
