@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import os
 
 import pytest
 import torch
@@ -30,20 +29,6 @@ def test_a_right_answer_is_accepted(name, entry):
     check(name, entry.answer)
     for part in EXERCISES[name].parts:
         check(name, entry.answer, part=part)
-
-
-@pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))
-def test_no_right_answer_is_refused_over_a_thousand_seeds(exercise):
-    """Each seed tries one right answer, in turn; SEEDS=all tries every one on every seed."""
-    refused = []
-    for seed in range(1000):
-        trial = Trial(exercise, secret=f"seed {seed}")
-        turn = exercise.right if os.environ.get("SEEDS") == "all" else [exercise.right[seed % len(exercise.right)]]
-        for entry in turn:
-            verdict = trial.verdict([carry_out(plan, entry.answer) for plan in trial.plans])
-            if not verdict.passed:
-                refused.append((entry.kind, seed, verdict.message))
-    assert not refused
 
 
 @pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))
