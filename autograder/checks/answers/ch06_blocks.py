@@ -463,6 +463,52 @@ class FeedForward(nn.Module):
         return torch.stack([self.W_2(self.activation(self.W_1(token))) for token in x.unbind(dim=-2)], dim=-2)
 
 
+@right("None stands for ReLU")
+class FeedForward(nn.Module):
+    def __init__(self, d_model, d_ff, activation=None):
+        super().__init__()
+        self.W_1, self.W_2 = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
+        self.activation = nn.ReLU() if activation is None else activation
+
+    def forward(self, x):
+        return self.W_2(self.activation(self.W_1(x)))
+
+
+@right("matrix products with the transposed weights")
+class FeedForward(nn.Module):
+    def __init__(self, d_model, d_ff, activation=F.relu):
+        super().__init__()
+        self.W_1, self.W_2, self.activation = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model), activation
+
+    def forward(self, x):
+        hidden = self.activation(x @ self.W_1.weight.T + self.W_1.bias)
+        return hidden @ self.W_2.weight.T + self.W_2.bias
+
+
+@right("einsum")
+class FeedForward(nn.Module):
+    def __init__(self, d_model, d_ff, activation=torch.relu):
+        super().__init__()
+        self.W_1, self.W_2, self.activation = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model), activation
+
+    def forward(self, x):
+        hidden = self.activation(torch.einsum("...d,fd->...f", x, self.W_1.weight) + self.W_1.bias)
+        return torch.einsum("...f,df->...d", hidden, self.W_2.weight) + self.W_2.bias
+
+
+@right("all tokens in one long row")
+class FeedForward(nn.Module):
+    def __init__(self, d_model, d_ff, activation=F.relu):
+        super().__init__()
+        self.W_1 = nn.Linear(in_features=d_model, out_features=d_ff)
+        self.W_2 = nn.Linear(in_features=d_ff, out_features=d_model)
+        self.activation = activation
+
+    def forward(self, x):
+        rows = x.reshape(-1, x.shape[-1])
+        return self.W_2(self.activation(self.W_1(rows))).reshape(x.shape)
+
+
 # ---- EncoderBlock ---------------------------------------------------------------------------------------------------
 
 MultiHeadAttention, FeedForward = given.MultiHeadAttention, given.FeedForward
