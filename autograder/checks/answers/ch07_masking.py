@@ -943,18 +943,9 @@ changed(
     (_CROSS, "b = self.cross_attention(x, memory, x, mask=cross_mask)"), (_PRE_CROSS, "self.cross_attention(z, memory, z, mask=cross_mask)"),
 )  # fmt: skip
 changed(
-    _block, "keys from the decoder", "in cross-attention keys and values both come from memory; your keys come from x",
-    (_CROSS, "b = self.cross_attention(x, x, memory, mask=cross_mask)"), (_PRE_CROSS, "self.cross_attention(z, z, memory, mask=cross_mask)"),
-)  # fmt: skip
-changed(
     _block, "cross before self", "the order is self-attention, cross-attention, feed-forward; yours looks at the memory first",
     (_A, "a = self.cross_attention(x, memory, mask=cross_mask)[0]\n            x = self.norm2(x + self.dropout(a))"),
     (_B, "b = self.self_attention(x, mask=self_mask)[0]\n            y = self.norm1(x + self.dropout(b))"),
-)  # fmt: skip
-changed(
-    _block, "attentions exchanged", "self_attention is used for the memory and cross_attention for x: their weights are exchanged",
-    ("a = self.self_attention(x, mask=self_mask)", "a = self.cross_attention(x, mask=self_mask)"),
-    (_CROSS, "b = self.self_attention(x, memory, mask=cross_mask)"),
 )  # fmt: skip
 changed(
     _block, "feed-forward in the middle", "the feed-forward network comes last, after cross-attention",
@@ -966,9 +957,6 @@ changed(
     (_C, "return self.norm3(y)"),
 )  # fmt: skip
 changed(
-    _block, "self-attention missing", "the first sub-layer, self-attention, is never used", (_A, "x = self.norm1(x)"),
-)  # fmt: skip
-changed(
     _block, "cross-attention missing", "the second sub-layer, cross-attention, is never used: the decoder does not see the source",
     (_B, "y = self.norm2(x)"),
 )  # fmt: skip
@@ -978,25 +966,13 @@ changed(
     ("self.norm3(y + self.dropout(c))", "self.norm3(self.dropout(c))"),
 )  # fmt: skip
 changed(
-    _block, "no residual around cross-attention", "cross-attention has a residual connection, too: without it the decoder forgets "
-    "what it has read itself", ("self.norm2(x + self.dropout(b))", "self.norm2(self.dropout(b))"),
-)  # fmt: skip
-changed(
     _block, "residual from the block's input", "each sub-layer adds to what the one before gave; you add the block's first x every "
     "time", ("a = self.self_attention(x, mask=self_mask)[0]", "a, first = self.self_attention(x, mask=self_mask)[0], x"),
     ("self.norm2(x + self.dropout(b))", "self.norm2(first + self.dropout(b))"), ("self.norm3(y + self.dropout(c))", "self.norm3(first + self.dropout(c))"),
 )  # fmt: skip
 changed(
-    _block, "feed-forward on an older x", "the feed-forward network gets the output of self-attention; it should get that of "
-    "cross-attention", ("c = self.feed_forward(y)", "c = self.feed_forward(x)"),
-)  # fmt: skip
-changed(
     _block, "always pre", 'norm="post" normalises after the sum, norm="pre" before the sub-layer; you do the latter for both',
     ('if self.norm == "post":', "if False:"),
-)  # fmt: skip
-changed(
-    _block, "pre and post exchanged", "the two norms are exchanged: post is norm(x + sublayer(x)), pre is x + sublayer(norm(x))",
-    ('if self.norm == "post":', 'if self.norm == "pre":'),
 )  # fmt: skip
 changed(
     _block, "always post", 'norm="pre" is not heeded: there it is x + sublayer(norm(x))', ('if self.norm == "post":', "if True:"),
@@ -1010,22 +986,12 @@ changed(
     ("self.norm2(x + self.dropout(b))", "self.norm1(x + self.dropout(b))"), ("self.norm3(y + self.dropout(c))", "self.norm1(y + self.dropout(c))"),
 )  # fmt: skip
 changed(
-    _block, "norm before the sum", "you normalise the sub-layer's output and then add; post-LN normalises the sum",
-    ("self.norm1(x + self.dropout(a))", "x + self.norm1(self.dropout(a))"), ("self.norm2(x + self.dropout(b))", "x + self.norm2(self.dropout(b))"),
-    ("self.norm3(y + self.dropout(c))", "y + self.norm3(self.dropout(c))"),
-)  # fmt: skip
-changed(
     _block, "self_mask ignored", "self_mask is not handed to self-attention: the decoder sees the future",
     ("a = self.self_attention(x, mask=self_mask)", "a = self.self_attention(x)"),
 )  # fmt: skip
 changed(
     _block, "cross_mask ignored", "cross_mask is not handed to cross-attention: the decoder attends to padding",
     (_CROSS, "b = self.cross_attention(x, memory)"),
-)  # fmt: skip
-changed(
-    _block, "masks exchanged", "self_mask goes to self-attention and cross_mask to cross-attention; yours are exchanged",
-    ("a = self.self_attention(x, mask=self_mask)", "a = self.self_attention(x, mask=cross_mask)"),
-    (_CROSS, "b = self.cross_attention(x, memory, mask=self_mask)"),
 )  # fmt: skip
 changed(
     _block, "self_mask for both", "cross-attention got self_mask; source positions have no future to hide: use cross_mask",
@@ -1039,10 +1005,6 @@ changed(
 changed(
     _block, "the attention's tuple", "the attention returns (output, weights): take the first of the two before you add",
     ("a = self.self_attention(x, mask=self_mask)[0]", "a = self.self_attention(x, mask=self_mask)"),
-)  # fmt: skip
-changed(
-    _block, "a tuple returned", "return the output alone, (B, n, d_model)",
-    ("return self.norm3(y + self.dropout(c))", "return self.norm3(y + self.dropout(c)), None"),
 )  # fmt: skip
 changed(
     _block, "one attention for both", "self_attention and cross_attention are one and the same module; each learns its own weights",
@@ -1069,10 +1031,6 @@ changed(
     ("self.norm2(x + self.dropout(b))", "self.norm2(self.dropout(x + b))"), ("self.norm3(y + self.dropout(c))", "self.norm3(self.dropout(y + c))"),
 )  # fmt: skip
 changed(
-    _block, "no dropout after feed-forward", "the output of the feed-forward network is dropped from, too, before it is added",
-    ("self.norm3(y + self.dropout(c))", "self.norm3(y + c)"),
-)  # fmt: skip
-changed(
     _block, "memory normalised", "in pre-LN only x goes through the norm; the memory has had the encoder's final norm",
     (_PRE_CROSS, "self.cross_attention(z, self.norm2(memory), mask=cross_mask)"),
 )  # fmt: skip
@@ -1087,15 +1045,8 @@ changed(
     ("return x + self.dropout(self.feed_forward(z))", "return self.norm3(x + self.dropout(self.feed_forward(z)))"),
 )  # fmt: skip
 changed(
-    _block, "pre, cross-attention not normalised", "in pre-LN cross-attention gets norm2(x), not x",
-    (_PRE_CROSS, "self.cross_attention(x, memory, mask=cross_mask)"),
-)  # fmt: skip
-changed(
     _block, "unknown norm accepted", 'a norm other than "post" and "pre" should raise a ValueError',
     ('if norm not in ("post", "pre"):', "if False:"),
-)  # fmt: skip
-changed(
-    _block, "GELU", "the feed-forward network should have its default activation, ReLU", ("FeedForward(d_model, d_ff)", "FeedForward(d_model, d_ff, F.gelu)"),
 )  # fmt: skip
 
 # ---- leaks_future -----------------------------------------------------------------------------------------------------
@@ -1172,10 +1123,8 @@ def leaks_future(model, ids, vocab_size, atol=1e-6):
     model.eval()
     before, changes = model(ids), []
     for t in range(1, ids.shape[1]):
-        for b in range(len(ids)):
-            other = ids.clone()
-            other[b, t] = vocab_size - 1 - other[b, t] if 2 * int(other[b, t]) != vocab_size - 1 else 0
-            changes.append((model(other) - before)[b, :t].abs().max())
+        other = torch.cat([ids[:, :t], (ids[:, t:] + 2) % vocab_size], dim=1)
+        changes.append((model(other) - before)[:, :t].abs().max())
     model.train(mode)
     return torch.stack(changes).max() > atol
 
