@@ -11,6 +11,7 @@ from autograder.checks import (
     ch03_scaling,
     ch04_multi_head,
     ch06_blocks,
+    ch07_masking,
     ch08_transformer,
 )
 from autograder.checks.catalogue import RIGHT, WRONG
@@ -21,7 +22,15 @@ from autograder.probe import carry_out
 __all__ = ["EXERCISES", "WrongAnswer", "check"]
 
 EXERCISES: dict[str, Exercise] = {}
-for _chapter in (ch01_why_attention, ch02_query_key_value, ch03_scaling, ch04_multi_head, ch06_blocks, ch08_transformer):
+for _chapter in (
+    ch01_why_attention,
+    ch02_query_key_value,
+    ch03_scaling,
+    ch04_multi_head,
+    ch06_blocks,
+    ch07_masking,
+    ch08_transformer,
+):
     for _exercise in _chapter.EXERCISES:
         _exercise.wrong, _exercise.right = WRONG[_exercise.name], RIGHT[_exercise.name]
         EXERCISES[_exercise.name] = _exercise
