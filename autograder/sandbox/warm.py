@@ -15,11 +15,12 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.provisioning import KernelProvisionerBase
+from jupyter_client.provisioning import KernelProvisionerBase, KernelProvisionerFactory
 from traitlets import Unicode
 
 from autograder.errors import CourseError
@@ -27,6 +28,7 @@ from autograder.sandbox.policy import Policy
 from autograder.sandbox.walls import HOME, WORK
 
 MESSAGE = 1 << 16
+_ENTRY = "autograder-fork"
 
 
 class Zygote:
@@ -99,10 +101,14 @@ _tickets: dict[str, Ticket] = {}
 @contextlib.contextmanager
 def kernel_spec(ticket: Ticket) -> Iterator[KernelSpec]:
     """A kernel spec that makes Jupyter launch this kernel through `ForkProvisioner`, a registered provisioner."""
+    # Also where the entry point is not found: a checkout's old metadata, first on the path, hides the installed one.
+    KernelProvisionerFactory.instance().provisioners.setdefault(
+        _ENTRY, EntryPoint(_ENTRY, f"{__name__}:ForkProvisioner", KernelProvisionerFactory.GROUP_NAME)
+    )
     name = f"{id(ticket)}"
     _tickets[name] = ticket
     try:
-        provisioner = {"provisioner_name": "autograder-fork", "config": {"ticket": name}}
+        provisioner = {"provisioner_name": _ENTRY, "config": {"ticket": name}}
         yield KernelSpec(argv=["forked"], display_name="Python", language="python",
                          metadata={"kernel_provisioner": provisioner})  # fmt: skip
     finally:
