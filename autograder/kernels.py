@@ -167,12 +167,12 @@ class Kernel:
             connection_file=str(self._home / "kernel.json"),
         )
         self._ending.callback(self._end)
-        self._manager.context.setsockopt(zmq.MAXMSGSIZE, _LONGEST)
-        self._manager.context.setsockopt(zmq.RCVHWM, _QUEUED)
         with (self._home / "log").open("wb") as log:
             # What the process itself writes must never mix with our own output.
             self._manager.start_kernel(env=clean_environment(own), cwd=str(work), stdout=log, stderr=log)
         self._client = self._manager.client()
+        self._client.context.setsockopt(zmq.MAXMSGSIZE, _LONGEST)
+        self._client.context.setsockopt(zmq.RCVHWM, _QUEUED)
         self._client.start_channels(stdin=False, hb=False)
         self._ending.callback(self._client.stop_channels)
         self._wait_until_ready()
