@@ -610,7 +610,7 @@ class CachedGreedyDecode(Exercise):
                 if len(got) != len(want):  # only the rows that go on
                     continue
                 off = np.abs(got - want[:, t])[~over[:, t]].max() > 1e-3
-                text = f"block {i} at step {t} computes something else than for the whole prefix: wrong keys or positions"
+                text = f"block {i} at step {t} computes something else than for the whole prefix: wrong keys or positions"  # noqa: E501
                 expect(not off, "same states", text)
 
 

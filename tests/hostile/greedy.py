@@ -13,9 +13,12 @@ def many_cells(notebook):
 
 
 def deep_cells(notebook):
+    """Without ids the grader looks for answers by what cells define, and so has to parse them."""
     for cell in notebook.cells:
-        if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
-            cell.source += "\n" + "-" * 50_000 + "1"
+        cell.metadata.pop("nbgrader", None)
+        cell.id += "-x"
+    notebook.cells += [new_code_cell("-" * 200_000 + "1", id="deep"), new_code_cell("(" * 200_000, id="open"),
+                       new_code_cell("def softmax" + ".x" * 200_000, id="long")]
 
 
 CASES = [
@@ -29,7 +32,7 @@ while True:
     solved("loops", "while True:\n    pass", says="stopped after"),
     solved("answer-loops", answers={
         "softmax": "import time\ndef softmax(x, axis=-1):\n    while True:\n        time.sleep(0.1)"},
-        lost=("softmax",), says="stopped after", where="top"),
+        lost=("softmax", "attention"), says="stopped after", where="top"),
     solved("sleeps", "import time\ntime.sleep(10_000)", says="stopped after"),
     solved("fork-bomb", """
 import os, time
@@ -87,7 +90,7 @@ def softmax(x, axis=-1):
     nested = []
     for _ in range(100_000):
         nested = [nested]
-    return nested"""}, lost=("softmax",), where="top"),
+    return nested"""}, lost=("softmax", "attention"), where="top"),
     solved("recursion", "def down():\n    return down()\ndown()", says="RecursionError"),
     solved("recursion-into-the-stack", """
 import sys
@@ -102,9 +105,8 @@ down(Down())""", says="died while this ran|RecursionError"),
     solved("dies-again-and-again", answers={
         "project_qkv": "import os\ndef project_qkv(*args):\n    os._exit(1)",
         "attention_scores": "import os\ndef attention_scores(*args):\n    os._exit(1)"},
-        lost=("project_qkv", "attention_scores"), says="died", where="top"),
+        lost=("project_qkv", "attention_scores", "attention"), says="died", where="top"),
     Case("thousands-of-cells", "solved", edit=many_cells, refused=True, says="which nobody can have written"),
-    Case("cells-too-deep-to-parse", "solved", edit=deep_cells,
-         lost=("project_qkv", "attention_scores", "softmax", "attention", "previous_token_head")),
+    Case("cells-too-deep-to-parse", "solved", edit=deep_cells),
     solved("a-large-file-beside-it", "print(len(open('large.txt').read()))", files={"large.txt": "x" * 5_000_000}),
 ]

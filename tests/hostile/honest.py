@@ -87,8 +87,7 @@ def softmax(x, axis=-1):
     solved("seeds-and-switches", """
 np.random.seed(1); torch.manual_seed(1)
 torch.set_printoptions(precision=3); np.set_printoptions(precision=2, suppress=True)
-torch.set_default_dtype(torch.float64)
-np.seterr(all='raise')"""),
+torch.set_default_dtype(torch.float64)"""),
     solved("displays", """
 from IPython.display import HTML, Markdown, Latex, clear_output
 display(HTML('<b>bold</b>'), Markdown('# big'), Latex('$x$'))

@@ -124,7 +124,8 @@ for name in ('autograder.checks', 'autograder.judge', 'autograder.source', 'auto
         print('GOT' + '-IN', name)"""),  # noqa: E501
     solved("asks-for-the-expected-values", answers={"softmax": """
 def softmax(x, axis=-1):
-    raise ValueError(f'expected {x!r:.60}')"""}, lost=("softmax",), says="raised ValueError"),
+    raise ValueError(f'expected {x!r:.60}')"""}, lost=("softmax", "attention"),
+        says="raised ValueError"),
     solved("reads-kernel-state", LOOK + """
 look('/proc/kallsyms' if False else '/dev/mem', '/dev/kmem', '/dev/vda', '/dev/sda', '/sys/kernel/notes', '/etc/passwd',
      '/root/.bash_history', '/var/run/secrets/kubernetes.io/serviceaccount/token')"""),

@@ -46,6 +46,11 @@ def footprint(*folders):
     return found
 
 
+def scratch():
+    """What lies in the directory of temporary files, where the grader puts its kernels."""
+    return [path for path in Path(tempfile.gettempdir()).iterdir() if path.name.startswith(("grade-", "zygote-"))]
+
+
 def processes():
     """The processes of users that only sandboxes have."""
     found = []
@@ -113,11 +118,12 @@ def one_class(folder, monkeypatch):
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
     """The whole class graded in one run."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
+    with pytest.MonkeyPatch.context() as monkeypatch, tempfile.TemporaryDirectory(prefix="h-") as temporary:
         folder = tmp_path_factory.mktemp("hostile")
+        monkeypatch.setattr(tempfile, "tempdir", temporary)  # one that no other run writes to
         room = one_class(folder, monkeypatch)
         course, watched = room.course, (room.bait, room.course.source, room.course.release, room.course.submitted)
-        before = {"files": footprint(*watched), "secret": secret_of(course), "tmp": set(Path(tempfile.gettempdir()).iterdir())}
+        before = {"files": footprint(*watched), "secret": secret_of(course), "scratch": scratch()}
         told = []
         room.ears.start()
         start, used = time.monotonic(), cpu()
@@ -126,7 +132,7 @@ def graded(tmp_path_factory):
         print(f"\n{len(CASES)} submissions, {time.monotonic() - start:.0f} s, {cpu() - used:.0f} s CPU")
         room.ears.going = False
         room.ears.join()
-        after = {"files": footprint(*watched), "secret": secret_of(course), "tmp": set(Path(tempfile.gettempdir()).iterdir())}
+        after = {"files": footprint(*watched), "secret": secret_of(course), "scratch": scratch()}
         outcomes = {outcome.handin.student: outcome for outcome in told if outcome}
         return SimpleNamespace(course=course, records=records, outcomes=outcomes, before=before, after=after,
                                heard=room.ears.heard, left=processes())
@@ -204,7 +210,7 @@ def test_class_goes_on_and_everybody_is_counted(graded):
 def test_nothing_is_touched(graded):
     assert graded.after["files"] == graded.before["files"]
     assert graded.after["secret"] == graded.before["secret"]
-    assert not [path for path in graded.after["tmp"] - graded.before["tmp"] if path.name.startswith(("grade-", "zygote-"))]
+    assert not graded.after["scratch"]
 
 
 def test_nobody_was_heard_from(graded):
