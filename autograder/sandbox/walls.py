@@ -66,6 +66,7 @@ def _root_directory(policy: Policy) -> None:
     devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in _DEVICES}
     settings = {name: os.open(f"/etc/{name}", os.O_PATH) for name in _ETC if os.path.exists(f"/etc/{name}")}
     linux.mount("root", new, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=16m,mode=755")
+    _scratch(new, policy)  # before the places: this Python may itself lie below /tmp
     for path in places:
         if path in sources:
             _bind(sources[path], new + path, read_only=True)
@@ -75,7 +76,7 @@ def _root_directory(policy: Policy) -> None:
         _bind(device, f"{new}/dev/{name}", directory=False)
     for name, setting in settings.items():
         _bind(setting, f"{new}/etc/{name}", directory=os.path.isdir(f"/proc/self/fd/{setting}"), read_only=True)
-    _own_files(new, policy, files)
+    _own_files(new, files)
     for fd in (*sources.values(), *devices.values(), *settings.values()):
         os.close(fd)
     _switch(new)
@@ -106,13 +107,16 @@ def _copy(files: int, target: str) -> None:
                 shutil.copyfileobj(file, copy)
 
 
-def _own_files(new: str, policy: Policy, files: int) -> None:
-    """The only places that can be written: one small file system in memory."""
-    os.makedirs(new + "/tmp", exist_ok=True)
+def _scratch(new: str, policy: Policy) -> None:
+    """The only places that can be written: small file systems in memory."""
     size = f"size={policy.disk},nr_inodes=20000,mode=1777"
-    linux.mount("scratch", new + "/tmp", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, size)
-    os.makedirs(new + "/dev/shm")
-    linux.mount("shm", new + "/dev/shm", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, size)
+    for name, path in (("scratch", "/tmp"), ("shm", "/dev/shm")):
+        os.makedirs(new + path)
+        linux.mount(name, new + path, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, size)
+
+
+def _own_files(new: str, files: int) -> None:
+    """The learner's own folders, with what was handed in."""
     os.makedirs(new + "/proc")
     with contextlib.suppress(OSError):  # a container may keep /proc to itself: then there is none inside
         linux.mount("proc", new + "/proc", "proc", _READ_ONLY | linux.MS_NOEXEC)
@@ -121,7 +125,8 @@ def _own_files(new: str, policy: Policy, files: int) -> None:
     if files >= 0:
         _copy(files, new + WORK)
         os.close(files)
-    _give(new + "/tmp")
+    for folder in (WORK, HOME):
+        _give(new + folder)
 
 
 def _give(top: str) -> None:
@@ -129,8 +134,7 @@ def _give(top: str) -> None:
         return
     for folder, _, names in os.walk(top):
         for path in (folder, *(os.path.join(folder, name) for name in names)):
-            if path != top:
-                os.chown(path, _INSIDE, _INSIDE)
+            os.chown(path, _INSIDE, _INSIDE)
 
 
 def _bind(source: int, target: str, *, directory: bool = True, read_only: bool = False) -> None:
