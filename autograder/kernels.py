@@ -321,7 +321,7 @@ class Session:
     """The kernel of one notebook from its first cell to its last, whatever the cells do to it."""
 
     def __init__(
-        self, files: Path | None = None, *, limits: Limits = Limits(), lives: int = 4, warm: Forge | None = None
+        self, files: Path | None = None, *, limits: Limits = Limits(), lives: int = 8, warm: Forge | None = None
     ):
         self._files, self._limits, self._lives, self._warm = files, limits, lives, warm
         self._kernel: Kernel | None = None

@@ -107,6 +107,7 @@ down(Down())""", says="died while this ran|RecursionError"),
         "attention_scores": "import os\ndef attention_scores(*args):\n    os._exit(1)"},
         lost=("project_qkv", "attention_scores", "attention"), says="died", where="top"),
     Case("thousands-of-cells", "solved", edit=many_cells, refused=True, says="which nobody can have written"),
-    Case("cells-too-deep-to-parse", "solved", edit=deep_cells),
+    # Without ids, and with cells of its own behind it, prose is not known for an answer: it waits for the instructor.
+    Case("cells-too-deep-to-parse", "solved", edit=deep_cells, lost=("shared_query_key",)),
     solved("a-large-file-beside-it", "print(len(open('large.txt').read()))", files={"large.txt": "x" * 5_000_000}),
 ]
