@@ -250,10 +250,11 @@ class EncoderBlock(Exercise):
         yield self._case(rng, (1, 5, 4), 1, 3, norm="pre", dropout=0.0, grad=True)
         yield from self._edges(rng, block_weights(rng, 8, 5))
 
+    # In float64: two norms in a row can carry float32 rounding beyond 1e-5, once in a thousand draws.
     def _edges(self, rng: np.random.Generator, weights: dict[str, Array]) -> Iterable[Case]:
         edge: dict[str, Any] = {"part": "edge", "weights": weights}
         for norm, shape, dropout, dtype in (
-            ("post", (4, 4), 0.5, "float32"), ("pre", (3, 1, 1, 4), None, "float64")
+            ("post", (4, 4), 0.5, "float64"), ("pre", (3, 1, 1, 4), None, "float64")
         ):  # fmt: skip
             note = f'norm="{norm}", eval mode, a mask of shape {shape}'
             options: dict[str, Any] = {"norm": norm, "dropout": dropout, "masked": shape, "dtype": dtype}
