@@ -73,7 +73,8 @@ def test_planted_leak_is_caught(copy):
 def test_wrong_claim_in_the_prose_is_caught():
     notebook = book.execute(PROJECT, SLUG)
     cell, written = next((cell, written) for cell in notebook.cells if cell.cell_type == "markdown"
-                         for written, _, _ in claims(cell.source) if len(written) > 5 and written.isascii() and written[-1].isdigit())
+                         for written, _, _ in claims(cell.source)
+                         if len(written) > 5 and written.isascii() and written[-1].isdigit())
     wrong = written[:-1] + str((int(written[-1]) + 5) % 10)
     cell.source = cell.source.replace(written, wrong)
     assert f"cell '{cell.id}': {wrong}" in unbacked(notebook)
