@@ -45,6 +45,7 @@ def enter(policy: Policy) -> None:
     _user()
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     linux.drop_capabilities()
+    linux.prctl(linux.PR_SET_DUMPABLE, 1)  # the change of user cleared it, and `watch` wants to count our memory
     _landlock()
     seccomp.apply()
 

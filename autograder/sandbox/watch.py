@@ -19,30 +19,50 @@ def first_to_go() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def until_ended(pid: int, memory: int) -> None:
+def processes() -> int:
+    """A descriptor of /proc as it is now: the kernel will have another one put over it, in which it is process 1."""
+    return os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+
+
+def until_ended(pid: int, memory: int, proc: int) -> None:
     """Wait for a child; kill it, and so all of its pid namespace, where they hold more than `memory` bytes."""
     handle = os.pidfd_open(pid)
     while not select.select([handle], [], [], _EVERY)[0]:
-        if sum(map(_size, _tree(pid))) > memory:
+        if sum(_size(proc, one) for one in _tree(proc, pid)) > memory:
             signal.pidfd_send_signal(handle, signal.SIGKILL)
     os.close(handle)
     os.waitpid(pid, 0)
 
 
-def _tree(pid: int) -> Iterator[int]:
+def _tree(proc: int, pid: int) -> Iterator[int]:
     """A process and all below it; those whose parent has ended are children of the namespace's first."""
     waiting = [pid]
     while waiting:
         yield (one := waiting.pop())
         with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{one}/task"):
-                waiting += map(int, Path(f"/proc/{one}/task/{task}/children").read_text().split())
+            for task in _names(proc, f"{one}/task"):
+                waiting += map(int, _read(proc, f"{one}/task/{task}/children").split())
 
 
-def _size(pid: int) -> int:
-    """The bytes of a process; what it shares, in parts."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * _KIBI
+def _size(proc: int, pid: int) -> int:
+    """The bytes of a process; what it shares, in parts, but in full where it doesn't let us look closer."""
+    try:
+        lines = _read(proc, f"{pid}/smaps_rollup").splitlines()
+        return next(int(line.split()[1]) * _KIBI for line in lines if line.startswith("Pss:"))
+    except (OSError, StopIteration):
+        with contextlib.suppress(OSError):
+            return int(_read(proc, f"{pid}/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
+
+
+def _names(folder: int, path: str) -> list[str]:
+    found = os.open(path, os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
+    try:
+        return os.listdir(found)
+    finally:
+        os.close(found)
+
+
+def _read(folder: int, path: str) -> str:
+    with open(os.open(path, os.O_RDONLY, dir_fd=folder)) as file:
+        return file.read()

@@ -152,12 +152,13 @@ def _between(up: socket.socket, request: dict[str, Any], policy: Policy) -> None
         walls.spaces()
         up.send(b"apart")
         _expect(up, b"mapped")
+        proc = watch.processes()
         pid = os.fork()
         if pid == 0:
             _child(request, policy)
         up.send(str(pid).encode())
         up.close()
-        watch.until_ended(pid, policy.memory)
+        watch.until_ended(pid, policy.memory, proc)
         os._exit(0)
     except BaseException as error:
         up.send(str(error).encode()[:200] or b"failed")
