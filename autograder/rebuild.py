@@ -141,10 +141,11 @@ def new_definitions(ours: str, theirs: str) -> str:
 
 
 def _segment(lines: list[bytes], node: ast.stmt) -> str:
-    """As ast.get_source_segment, which splits the whole text again for each node."""
-    own = lines[node.lineno - 1 : node.end_lineno]
+    """The text of a node, its decorators with it; ast.get_source_segment splits the whole text for every node."""
+    decorators = getattr(node, "decorator_list", [])
+    own = lines[(decorators[0] if decorators else node).lineno - 1 : node.end_lineno]
     own[-1] = own[-1][: node.end_col_offset]
-    own[0] = own[0][node.col_offset :]
+    own[0] = own[0] if decorators else own[0][node.col_offset :]
     return b"\n".join(own).decode()
 
 

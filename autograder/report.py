@@ -38,6 +38,11 @@ def tell(part: Table | str) -> None:
         console().print(part)
 
 
+def one_line(text: str) -> str:
+    """Text of a learner's, a file's name say, that can neither start a line of its own nor move the cursor."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
 class Watch:
     """A progress bar on stderr with the time that is left, and afterwards what each submission needed told."""
 
@@ -69,7 +74,7 @@ class Watch:
         """The counts, then a line for each submission that was refused or had to be repaired."""
         refused = [outcome for outcome in self.outcomes if outcome.refused]
         counts = f"{len(self.outcomes)} handed in = {len(self.outcomes) - len(refused)} graded + {len(refused)} refused"
-        lines = [f"refused   {_whose(outcome)}: {outcome.refused}" for outcome in sorted(refused, key=_whose)]
+        lines = [one_line(f"refused   {_whose(outcome)}: {outcome.refused}") for outcome in sorted(refused, key=_whose)]
         for outcome in sorted(self.outcomes, key=_whose):
             kinds = Counter(repair.kind for repair in outcome.repairs)
             if kinds and not outcome.refused:
@@ -183,7 +188,7 @@ def report(course: Course, *, chapter: str | None = None, learners: bool = False
     records = stored_records(course, chapter=chapter)
     scores = score_tables(records) if learners else []
     refused = {(record.student, record.chapter): record.message for record in records if record.kind == "refused"}
-    lines = [f"refused  {student} {name}: {reason}" for (student, name), reason in sorted(refused.items())]
+    lines = [one_line(f"refused  {student} {name}: {reason}") for (student, name), reason in sorted(refused.items())]
     places = {"gradebook": course.db_url, "graded notebooks": course.autograded, "feedback": course.feedback}
     found = [f"{name:17} {place}" for name, place in places.items()]
     return [*scores, *class_tables(records), *lines, *found] if records else [f"{course.root}: nothing graded yet"]

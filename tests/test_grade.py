@@ -34,6 +34,7 @@ from autograder.errors import CourseError
 from autograder.grade import Record, by_exercise, grade, limits_of, stored_records
 from autograder.ledger import refusals, secret_of, state
 from autograder.report import Watch, as_json, class_tables, console, score_tables
+from autograder.report import report as report_of
 
 
 @pytest.fixture(scope="module")
@@ -423,3 +424,13 @@ def test_repairs_are_told(course):
     assert watch.summary() == ["1 handed in = 1 graded + 0 refused", "repaired  ann ps1: edited"]
     entry = json.loads((state(course) / "log.jsonl").read_text())
     assert entry["repairs"][0]["cell"] == "double-tests" and entry["seconds"] > 0
+
+
+def test_name_of_a_file_can_forge_no_line_of_the_report(course):
+    hand_in(course, "ann", b"{", file="x\n7 handed in = 7 graded\x1b[2K.ipynb")
+    told = Watch()
+    told.outcomes = []
+    grade(course, sandbox="off", watch=lambda done, total, outcome: told.outcomes.extend([outcome] if outcome else []))
+    lines = [*told.summary(), *(part for part in report_of(course) if isinstance(part, str))]
+    assert any("x\ufffd7 handed in" in line for line in lines)
+    assert all(line.isprintable() for line in lines)

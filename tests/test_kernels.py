@@ -175,3 +175,40 @@ def test_outputs_are_kept_to_a_size():
     assert long[0].text.count("\n") <= LINES + 1 and long[0].text.endswith(CUT)
     deep = gathered(message("error", ename="E", evalue="v", traceback=[str(i) for i in range(1000)]))
     assert len(deep[0].traceback) <= 101
+
+
+def test_time_of_a_whole_notebook_is_bounded():
+    limits = Limits(cell=30, probe=30, grace=1, notebook=3)
+    with Session(limits=limits) as session:
+        start = time.monotonic()
+        first = session.run("import time\ntime.sleep(20)")
+        assert first.stop == TIME and "the notebook's 3 s were over" in texts(session.run("1"))[0]
+        with pytest.raises(Stopped, match="notebook's 3 s were over"):
+            session.probe("int", [call(1)])
+        assert time.monotonic() - start < 10
+
+
+def test_flood_of_errors_and_updates_stays_small():
+    error = message("error", ename="E" * 10**6, evalue="v" * 10**6, traceback=["t" * 10**6] * 3)
+    kept = gathered(*[error] * 100)
+    assert len(kept) <= 20 and sum(len(str(output)) for output in kept) < 10_000_000
+    shown = {"metadata": {}, "transient": {"display_id": "d"}}
+    big = message("update_display_data", data={"text/plain": "x" * 5_000_000}, **shown)
+    kept = gathered(message("display_data", data={"text/plain": "1"}, **shown), big, big, big)
+    assert len(kept[0].data["text/plain"]) == 5_000_000
+
+
+def test_what_no_file_can_hold_is_made_so_that_it_can():
+    kept = gathered(message("stream", name="stdout", text="a\ud800b"))
+    assert kept[0].text == "a?b"
+
+
+@pytest.mark.parametrize("reply", [
+    {}, {"user_expressions": []}, {"user_expressions": {"found": 3}}, {"user_expressions": {"found": {"status": "ok"}}},
+    {"user_expressions": {"found": {"status": "ok", "data": {"text/plain": "(" * 10**6}}}},
+    {"user_expressions": {"found": {"status": "ok", "data": {"text/plain": "__import__('os')"}}}},
+])
+def test_replies_of_any_form_hold_no_findings(kernel, reply, monkeypatch):
+    monkeypatch.setattr(kernel, "_execute", lambda *args: reply)
+    with pytest.raises(Stopped, match="no findings came back"):
+        kernel.probe("int", [call(1)])

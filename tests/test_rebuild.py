@@ -374,3 +374,21 @@ def test_whatever_is_done_to_a_submission_our_cells_are_in_it_once_and_in_order(
     assert [dict(cell.metadata) for cell in ours] == [dict(cell.metadata) for cell in edition().cells]
     assert len({cell.id for cell in made.cells}) == len(made.cells)
     nbformat.validate(made)
+
+
+@pytest.mark.parametrize(
+    "text", ["-" * 200_000 + "1", "(" * 200_000, "x" + ".x" * 200_000, "1 if 1 else " * 100_000 + "1"]
+)
+def test_text_too_deep_to_parse_defines_nothing(text):
+    assert new_definitions("", text) == ""
+
+
+def test_definitions_are_cut_out_to_the_letter():
+    text = "@a\r\ndef f():\n    return 'ä'; x = 1\nimport é; import b\n"
+    assert new_definitions("", text) == "@a\ndef f():\n    return 'ä'; x = 1\nimport é\nimport b"
+
+
+def test_thousands_of_cells_are_refused():
+    cells = [{"cell_type": "code", "source": "1", "metadata": {}}] * 2001
+    with pytest.raises(Refused, match="2001 cells"):
+        parse(json.dumps({"nbformat": 4, "cells": cells}).encode())
