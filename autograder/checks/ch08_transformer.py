@@ -132,7 +132,7 @@ class Transformer(Exercise):
             names["too long"] = [plan.call(module.encode, long), plan.call(module.decode, long, names["memory"], src)]
         if extra["meta"]:
             plan.to(module, "meta")
-            names["moved"] = plan.call(module, plan.to(src, "meta"), plan.to(tgt, "meta"))
+            names["moved"] = plan.call(module.decode, *(plan.to(ref, "meta") for ref in (tgt, names["memory"], src)))
         return names
 
     def judge(self, case: Case, seen: Sight) -> None:
@@ -179,18 +179,23 @@ class Transformer(Exercise):
         expect(not any("src_embedding.weight" in names for names in shared), "tied", "src_embedding has its own table")
         expect("output.bias" not in seen.facts["parameters"], "parts", "output should have no bias")
         expect(seen.pad_id == case.extra["pad"], "parts", "the attribute pad_id should keep the pad_id that is given")
-        ran(seen.defaults, "looking at the defaults of __init__")
-        other = [name for name, value in DEFAULTS.items() if seen.defaults.get(name, value) != value]
-        expect(not other, "defaults", f"these defaults of __init__ are not the given ones: {', '.join(other)}")
+        _judge_defaults(seen.defaults, DEFAULTS)
 
     def _judge_edges(self, case: Case, seen: Sight) -> None:
         if case.part == "edge":
             for found, what in zip(getattr(seen, "too long"), ("encode", "decode")):
                 raised(found, ("ValueError",), f"{what} with more than max_len positions should raise a ValueError")
         if case.extra["meta"]:
-            ran(seen.moved, "after model.to(another device), forward")
+            ran(seen.moved, "after model.to(another device), decode")
             text = "after model.to(device) the logits are elsewhere: make every tensor on the device of the ids"
             expect(seen.moved == Opaque("Tensor on meta"), "device", text)
+
+
+def _judge_defaults(found: Any, given: Mapping[str, Any]) -> None:
+    """The defaults that the exercise states, where the answer has any."""
+    of = found if isinstance(found, dict) else {}
+    other = [name for name, value in given.items() if of.get(name, value) != value]
+    expect(not other, "defaults", f"these defaults are not the given ones: {', '.join(other)}")
 
 
 def _where(found: Any, real: torch.Tensor) -> Any:
@@ -325,6 +330,7 @@ class TrainStep(Exercise):
             puts.append([plan.put(tensor(ids, "int64")) for ids in batch])
             losses.append(plan.call(ANSWER, model, tuple(puts[-1]), optimizer, **case.kwargs))
         names = {"losses": losses, "log": plan.log(model), "model": plan.facts(model), "norms": plan.log(optimizer)}
+        names["defaults"] = plan.defaults(ANSWER)
         names["after"] = [plan.look(ref) for batch in puts for ref in batch]
         if not extra["meta"]:
             names["weights"] = plan.weights(model)
@@ -336,6 +342,7 @@ class TrainStep(Exercise):
             return
         for loss in seen.losses:
             ran(loss)
+        _judge_defaults(seen.defaults, {"accumulate": 1, "clip": 1.0, "amp": False})
         amp = case.kwargs.get("amp", False)
         losses, norms, weights = self._oracle(case)
         for got, want in zip(seen.losses, losses):
@@ -516,16 +523,20 @@ class CachedGreedyDecode(Exercise):
         N: int = 1, norm: str = "post", pad: int = 0,
         training: bool = True, ends: bool = False, part: str = "core", note: str = "",
     ) -> Case:  # fmt: skip
-        """`ends`: eos is a token that the model says, at different steps of different rows; else one it never says."""
-        vocab, h, bos = 12, 2, pad + 1
+        """`ends`: eos is a token that the model says, at different steps of different rows; else the last token."""
+        vocab, h, bos, B, eos = 12, 2, pad + 1, len(lengths), None
         while True:
             weights = draw(rng, 9, vocab, 6, 7, N, norm)
             words = weights["tgt_embedding.weight"]
             words[pad], words[pad + 3] = 0, -words[pad + 2]  # one of these two beats padding, which is then never said
-            model, src = Model(weights, h, pad, norm), _ids(rng, lengths, 9, pad)
-            free = _free_run(model, src, bos, max_len) if ends else np.zeros((0, 0))
-            eos = _ending(free) if ends else vocab - 1
-            if eos is not None:
+            model, src = Model(weights, h, pad, norm), _ids(rng, list(lengths) * (6 if ends else 1), 9, pad)
+            found: list[int | None] = [vocab - 1]
+            if ends:  # several batches in one run, of which one will do
+                free = _free_run(model, src, bos, max_len)
+                found = [_ending(free[at : at + B]) for at in range(0, len(src), B)]
+            which = next((i for i, token in enumerate(found) if token is not None), None)
+            if which is not None:
+                src, eos = src[which * B : (which + 1) * B], found[which]
                 break
         extra = {"model": model, "N": N, "norm": norm, "pad": pad, "bos": bos, "eos": eos, "training": training, "h": h}
         return Case((tensor(src, "int64"), max_len), {}, part, note, extra)
@@ -673,6 +684,7 @@ class BeamSearch(Exercise):
             path = [start, *rng.choice(words[3:], max(length - 2, 0)).tolist()][: length - 1] + [EOS]
             for at, token in enumerate(path):
                 table.setdefault((BOS, *path[:at]), {})[token] = total / length
+            table[(BOS, *path)] = {EOS: -0.01}  # tempting, but an ended hypothesis does not go on
         if first is not None:
             table[(BOS,)][words[2]] = first
         script = [[src[0].tolist(), list(prefix), self._logits(rng, vocab, said)] for prefix, said in table.items()]
@@ -701,12 +713,14 @@ class BeamSearch(Exercise):
             "result": result,
             "log": plan.log(model),
             "after": [plan.look(src)],
+            "defaults": plan.defaults(ANSWER),
             "training": plan.look(model.training),
         }
 
     def judge(self, case: Case, seen: Sight) -> None:
         want = _best(case)
         close(seen.result, torch.tensor([want]), "the ids", check="ids")
+        _judge_defaults(seen.defaults, {"beam": 4, "alpha": 0.6})
         unchanged(seen.after, case.args)
         _judge_log(seen, case.extra["training"])
 
