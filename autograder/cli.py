@@ -134,6 +134,8 @@ def grade(
     parts: list[Any] = [report.as_json(records)] if as_json else [*report.score_tables(records), *watch.summary()]
     for part in parts:
         report.tell(part)
+    if watch.outcomes and all(outcome.refused for outcome in watch.outcomes):
+        raise CourseError("nothing was graded: all that was handed in was refused, for the reasons above")
 
 
 @main.command()

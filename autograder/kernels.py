@@ -138,7 +138,8 @@ class Kernel:
 
     def __init__(self, files: Path | None = None, *, limits: Limits = Limits(), warm: Forge | None = None):
         self.limits = limits
-        self._files, self._warm = files, warm
+        # Absolute: the process that forks has a working directory of its own.
+        self._files, self._warm = files.resolve() if files else None, warm
         self._stopped = False
         self._ending = ExitStack()
 

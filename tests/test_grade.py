@@ -126,6 +126,20 @@ def test_the_same_class_gives_the_same_records_whatever_the_jobs(course):
 # ---- which submissions --------------------------------------------------------------------------------------------
 
 
+def test_a_course_is_graded_by_a_path_relative_to_here(course, monkeypatch):
+    hand_in(course, "ann", answered(released(course), SOLVED))
+    monkeypatch.chdir(course.root.parent)
+    done = CliRunner().invoke(main, ["grade", course.root.name, "--student", "ann", "--json"])
+    assert done.exit_code == 0 and all(record["verdict"] in ("passed", "manual") for record in json.loads(done.stdout))
+
+
+def test_a_run_that_graded_nothing_exits_1(course):
+    folder = hand_in(course, "ann", answered(released(course), SOLVED))
+    next(course.path(course.submitted, "ann", "ps1").glob("*.ipynb")).write_text("no notebook")
+    done = CliRunner().invoke(main, ["grade", str(course.root), "--student", "ann"])
+    assert done.exit_code == 1 and "nothing was graded" in done.stderr, folder
+
+
 def test_one_student_or_chapter_alone_is_graded(course):
     for student in ("ann", "ben"):
         hand_in(course, student, released(course))
