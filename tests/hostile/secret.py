@@ -88,7 +88,9 @@ for number in range(200):
 look(*(f'/proc/self/fd/{number}/../../../etc/shadow' for number in range(30)))"""),
     solved("reads-the-memory-it-was-forked-from", """
 import os, re
-word = re.compile(b'CAN' + b'ARY-[0-9a-f]{8}|BEGIN HID' + b'DEN TESTS|_looks' + b'_back|class Previous' + b'TokenHead')
+# The brackets keep the pattern, and this text, from being found themselves.
+word = re.compile(b'CANARY-[5]eed|BEGIN HIDDE[N] TESTS|_looks[_]back|class Previous[T]okenHead|autograder.check[s]')
+seen = 0
 with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb') as memory:
     for line in maps:
         place, rights, _, _, _, *name = line.split()
@@ -96,10 +98,13 @@ with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb') as memory:
         if rights[0] == 'r' and (not name or name == ['[heap]']) and high - low < 80 << 20:
             try:
                 memory.seek(low)
-                if (hit := word.search(memory.read(high - low))) is not None:
-                    print('GOT' + '-IN', hit[0])
+                text = memory.read(high - low)
+                seen += len(text)
+                if (hit := word.search(text)) is not None:
+                    print('GOT' + '-IN', hit[0], text[hit.start() - 60 : hit.end() + 60])
             except (OSError, ValueError):
-                pass"""),
+                pass
+print('looked through', seen > 30 << 20)""", says="looked through True"),
     solved("makes-links", LOOK + """
 for number, target in enumerate(('<<COURSE>>/gradebook.db', '/etc/shadow', '/proc/1/root/<<COURSE>>/.autograder')):
     os.symlink(target, f'link{number}')
