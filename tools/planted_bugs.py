@@ -91,7 +91,7 @@ def trained(project: Project, t: SimpleNamespace, change: Any, seed: int) -> tup
     generator, losses = torch.Generator().manual_seed(seed), []
     for step in range(1, STEPS + 1):
         for group in optimizer.param_groups:
-            group["lr"] = PEAK * min(step / WARMUP, (WARMUP / step) ** 0.5)
+            group["lr"] = PEAK * min(step / WARMUP, (WARMUP / step) ** 0.5, 2 * (1 - step / STEPS))
         loss = loss_of(m, net, *t.draw_batch(t.train_pairs, generator), change)
         optimizer.zero_grad()
         loss.backward()

@@ -1,6 +1,5 @@
 """Chapter 8: right answers that look different, and the mistakes learners make."""
 
-import contextlib
 import functools
 import math
 
@@ -226,7 +225,9 @@ class Transformer(nn.Module):
     def encode(self, src):
         x = self.position(self.d_model**0.5 * self.src_embedding(src))
         mask = (src != self.pad_id)[:, None, None, :]
-        return self.encoder_norm(functools.reduce(lambda y, block: block(y, mask), self.encoder, x))
+        for block in self.encoder:
+            x = block(x, mask)
+        return self.encoder_norm(x)
 
     def decode(self, tgt, memory, src):
         n = tgt.shape[1]
@@ -882,8 +883,10 @@ def train_step(model, batch, optimizer, *, pad_id, accumulate=1, clip=1.0, amp=F
     total = 0.0
     tokens = int((tgt[:, 1:] != pad_id).sum())
     for rows in torch.arange(len(src)).tensor_split(min(accumulate, len(src))):
-        context = torch.autocast(device.type, dtype=torch.bfloat16) if amp else contextlib.nullcontext()
-        with context:
+        if amp:
+            with torch.autocast(device.type, dtype=torch.bfloat16):
+                logits = model(src[rows], tgt[rows, :-1])
+        else:
             logits = model(src[rows], tgt[rows, :-1])
         log_p = logits.float().log_softmax(-1)
         labels = tgt[rows, 1:]
