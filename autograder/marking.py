@@ -25,6 +25,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from nbformat import NotebookNode
@@ -32,6 +33,7 @@ from nbformat import NotebookNode
 from autograder.cells import (
     SECRET,
     grade_id,
+    is_added,
     is_answer,
     is_graded,
     is_skipped,
@@ -178,8 +180,16 @@ class _Marks:
     def is_blank(self, cell: NotebookNode) -> bool:
         """An answer that is nothing but the stub, or no code at all."""
         text = same_text(cell.source)
+        if cell.cell_type != "code" and self._written_beside(cell):
+            return False
         empty = not text or (cell.cell_type == "code" and all(not line or line[0] == "#" for line in text.split("\n")))
         return is_answer(cell) and (empty or text == self.stubs.get(grade_id(cell)))
+
+    def _written_beside(self, cell: NotebookNode) -> bool:
+        """Did the learner add text next to this cell? An answer in a cell of its own is for a person to see, too."""
+        place = next(place for place, other in enumerate(self.nb.cells) if other is cell)
+        beside = [*takewhile(is_added, self.nb.cells[place + 1 :]), *takewhile(is_added, self.nb.cells[:place][::-1])]
+        return any(other.cell_type != "code" and other.source.strip() for other in beside)
 
     def by_hand(self, cell: NotebookNode) -> Result:
         """A cell that a person grades; what was not answered needs nobody."""

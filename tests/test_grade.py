@@ -26,6 +26,7 @@ from classroom import (
     written,
 )
 from click.testing import CliRunner
+from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from autograder import handin, marking
 from autograder.cli import main
@@ -268,6 +269,20 @@ def test_demos_are_skipped_and_every_other_sort_of_cell_has_its_mark(tmp_path):
         "draw": True, "why": False, "plot": False}
     assert cell_of(graded(course, "ann", "mixed"), "demo").outputs == []
     assert cell_of(graded(course, "ann", "mixed"), "try").outputs == []
+
+
+@pytest.mark.parametrize("below", [True, False])
+def test_a_written_answer_in_a_cell_of_its_own_waits_for_a_person(tmp_path, below):
+    course = make_course(tmp_path / "c", essay=notebook(code("x = 1", "first"), written("why", "model answer", 5)))
+    nb = released(course, "essay")
+    place = next(index for index, cell in enumerate(nb.cells) if cell.id == "why")
+    nb.cells.insert(place + below, new_markdown_cell("Since the scores would grow with the width.", id="mine"))
+    hand_in(course, "ann", nb, file="essay.ipynb")
+    nb = released(course, "essay")
+    nb.cells.append(new_code_cell("# no answer, a cell of code", id="mine"))
+    hand_in(course, "ben", nb, file="essay.ipynb")
+    assert [(r.student, r.verdict, r.points) for r in grade(course)] == [("ann", "manual", None), ("ben", "blank", 0)]
+    assert [mark[2] for _, mark in sorted(marks(course).items())] == [True, False]
 
 
 def test_of_several_notebooks_a_missing_one_gets_zero(tmp_path):
