@@ -216,6 +216,21 @@ def noam_rate(step, d_model, warmup):
     return 0.0 if step == 0 else d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
+def add_gradients(model, batch, tokens, *, pad_id, parts=1, smoothing=0.0, amp=False):
+    """Add the gradient of (summed loss of src, tgt) / tokens to every .grad, in parts; the sum, left on the device."""
+    src, tgt = batch
+    total, parts = torch.zeros((), device=src.device), min(parts, len(src))
+    for part, target in zip(src.tensor_split(parts), tgt.tensor_split(parts)):
+        decoder_input, labels = shift_targets(target)
+        with torch.autocast(src.device.type, torch.bfloat16, enabled=amp):
+            logits = model(part, decoder_input)                        # (B, n, V)
+        loss = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), ignore_index=pad_id,
+                               label_smoothing=smoothing, reduction="sum")
+        (loss / tokens).backward()
+        total += loss.detach()
+    return total
+
+
 def train_step(model, batch, optimizer, *, pad_id, accumulate=1, clip=1.0, amp=False):
     """One optimizer step on (src, tgt), in `accumulate` parts that together weigh as one; the mean loss per token."""
     device = next(model.parameters()).device
@@ -223,14 +238,7 @@ def train_step(model, batch, optimizer, *, pad_id, accumulate=1, clip=1.0, amp=F
     tokens = (tgt[:, 1:] != pad_id).sum()
     model.train()
     optimizer.zero_grad(set_to_none=True)
-    total, parts = torch.zeros((), device=device), min(accumulate, len(src))
-    for part, target in zip(src.tensor_split(parts), tgt.tensor_split(parts)):
-        decoder_input, labels = shift_targets(target)
-        with torch.autocast(device.type, torch.bfloat16, enabled=amp):
-            logits = model(part, decoder_input)                        # (B, n, V)
-        loss = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), ignore_index=pad_id, reduction="sum")
-        (loss / tokens).backward()
-        total += loss.detach()
+    total = add_gradients(model, (src, tgt), tokens, pad_id=pad_id, parts=accumulate, amp=amp)
     nn.utils.clip_grad_norm_(model.parameters(), clip)
     optimizer.step()
     return (total / tokens).item()
