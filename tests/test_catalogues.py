@@ -13,7 +13,7 @@ from classroom import answered, cell_of
 from autograder.cells import parse
 from autograder.checks import EXERCISES
 from autograder.course import Project
-from autograder.kernels import Session
+from autograder.kernels import Limits, Session
 from autograder.marking import mark, stubs_of
 from autograder.rebuild import rebuild
 from autograder.release import generate_assignment, source_notebook
@@ -55,7 +55,7 @@ class Chapter:
 
 @pytest.fixture(scope="module", params=CHAPTERS)
 def chapter(request):
-    with Session() as session:
+    with Session(limits=Limits(notebook=3600)) as session:   # some thirty submissions in one kernel
         yield Chapter(request.param, session)
 
 

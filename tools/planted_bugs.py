@@ -65,11 +65,11 @@ def model_file(project: Project, edits: list[tuple[str, str]]) -> SimpleNamespac
 
 
 def task(project: Project) -> SimpleNamespace:
-    """What the chapter's plain cells define: the grammar, the vocabularies, the batches, the leak test."""
+    """What the chapter defines: the grammar, the vocabularies, the data, the batches, the leak test."""
     names: dict[str, Any] = {"__name__": "__main__"}
     for cell in source.load(project, "08_transformer").cells:
         tags = set(cell.metadata.get("tags", []))
-        if cell.cell_type == "code" and (not tags or tags == {"setup"}):
+        if cell.cell_type == "code" and (not tags or tags == {"setup"} or "train_pairs =" in cell.source):
             exec(cell.source, names)
     return SimpleNamespace(**names)
 
