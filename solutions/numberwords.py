@@ -1,8 +1,9 @@
 """Chapter 8's task for programs: numbers in words, what is trained on, and the numbers that judge a model.
 
-Grammar, vocabulary, batches and metrics are those of the chapter: its plain cells are run, nothing is written twice.
+Grammar, vocabulary, batches and metrics are those of the chapter: its cells are run, nothing is written twice.
 """
 
+import ast
 import functools
 import math
 from dataclasses import dataclass
@@ -17,8 +18,11 @@ from torch import nn
 
 from autograder import source
 from autograder.course import Project
+from autograder.errors import CourseError
 
 CHAPTER = "08_transformer"
+NEEDED = {"english", "german", "french", "vocabulary", "as_pairs", "draw_batch", "teacher_forced", "exact_match",
+          "leaks"}
 Pairs = tuple[torch.Tensor, torch.Tensor]      # source ids (B, m), target ids (B, n); each target row begins with <s>
 
 
@@ -34,11 +38,13 @@ class Task:
 
 @functools.cache
 def chapter() -> SimpleNamespace:
-    """What the chapter's plain cells define, but for its splits, which `task` makes in any size and language."""
+    """All that the chapter's cells define which define one of NEEDED."""
     names: dict[str, Any] = {"torch": torch, "np": np, "F": F, "nn": nn, "math": math, "print": lambda *words: None}
     for cell in source.load(Project.find(Path(__file__)), CHAPTER).cells:
-        if cell.cell_type == "code" and not cell.metadata.get("tags") and "train_pairs =" not in cell.source:
+        if cell.cell_type == "code" and NEEDED & {getattr(node, "name", "") for node in ast.parse(cell.source).body}:
             exec(cell.source, names)                                   # our own file
+    if missing := NEEDED - set(names):
+        raise CourseError(f"solutions/{CHAPTER}.md: no cell defines {min(missing)}; correct NEEDED in numberwords.py")
     return SimpleNamespace(**names)
 
 

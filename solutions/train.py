@@ -2,7 +2,7 @@
 
     python solutions/train.py                                            chapter 8's German translator
     python solutions/train.py --checkpoint run.pt --csv run.csv          with something to come back to
-    python solutions/train.py --resume run.pt --csv run.csv --steps 600  go on, as if it had never stopped
+    python solutions/train.py --resume run.pt --csv run.csv              go on, as if it had never stopped
     torchrun --nproc-per-node 2 solutions/train.py --batch 256           two processes, one batch
 """
 
@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="train.py", description=__doc__, argument_default=argparse.SUPPRESS,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     for one in dataclasses.fields(Options):
-        kind: dict[str, Any] = {"action": "store_true"} if one.type is bool else {
+        kind: dict[str, Any] = {"action": argparse.BooleanOptionalAction} if one.type is bool else {
             "type": Path if one.type == Path | None else one.type}
         more = {name: value for name, value in one.metadata.items() if name not in ("help", "fixed")}
         default = "" if one.type is bool or one.default is None else f" ({one.default})"
@@ -47,9 +47,10 @@ def chosen(given: dict[str, Any], saved: dict[str, Any] | None) -> Options:
     if saved is None:
         return Options(**given)
     known = saved["options"]
-    if set(known) != set(Options.fixed()):
+    if set(known) != {*Options.fixed(), "steps"}:
         raise CourseError(f"{given['resume']}: was written by another version of this trainer; train anew")
-    if other := [name for name in known if name in given and given[name] != known[name]]:
+    may_differ = set() if known["cool"] else {"steps"}
+    if other := [name for name in known if given.get(name, known[name]) != known[name] and name not in may_differ]:
         said = ", ".join(f"--{name.replace('_', '-')} {given[name]} (it has {known[name]})" for name in other)
         raise CourseError(f"{given['resume']}: a resumed run keeps its options, but you gave {said}; leave it out")
     return Options(**{"checkpoint": given["resume"], **known, **given})

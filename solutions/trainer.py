@@ -41,6 +41,8 @@ class Options:
     accumulate: int = option(1, "parts that each process cuts its share of the batch into", fixed=True)
     peak: float = option(2e-3, "highest learning rate", fixed=True)
     warmup: int = option(100, "steps up to it; then it falls with the root of the step (Noam)", fixed=True)
+    cool: bool = option(True, "let the rate fall to 0 over the second half of --steps, as the chapter does; a run that "
+                              "may grow longer needs --no-cool", fixed=True)
     smoothing: float = option(0.1, "label smoothing", fixed=True)
     clip: float = option(1.0, "largest norm of the gradient", fixed=True)
     seed: int = option(0, "weights, dropout and data order", fixed=True)
@@ -171,12 +173,18 @@ class Run:
         mine = slice(self.processes.rank, None, self.processes.count)
         return (src[mine].to(self.processes.device), tgt[mine].to(self.processes.device)), labels
 
+    def rate(self) -> float:
+        """The learning rate of this step: Noam's shape with a peak of its own, cooled at the end."""
+        o = self.options
+        shape = (transformer.noam_rate(self.step, o.d_model, o.warmup)
+                 / transformer.noam_rate(o.warmup, o.d_model, o.warmup))
+        return o.peak * (min(shape, 2 * (1 - self.step / o.steps)) if o.cool else shape)
+
     def advance(self) -> dict[str, float] | None:
         """One step; at the end of an interval what the log says about it."""
         o, start = self.options, time.perf_counter()
         self.step += 1
-        rate = o.peak * (transformer.noam_rate(self.step, o.d_model, o.warmup)
-                         / transformer.noam_rate(o.warmup, o.d_model, o.warmup))
+        rate = self.rate()
         self.adam.param_groups[0]["lr"] = rate
         batch, labels = self.batch()
         self.net.train()
@@ -202,11 +210,11 @@ class Run:
         mine = {"random": checkpoint.random_states(self.processes.device), "loss": self.loss.cpu()}
         everybody = self.processes.gather(mine)
         if self.processes.rank == 0:
-            fixed = {name: getattr(self.options, name) for name in Options.fixed()}
+            options = {name: getattr(self.options, name) for name in (*Options.fixed(), "steps")}
             checkpoint.save(path, {
-                "options": fixed, "step": self.step, "seen": self.seen, "seconds": self.seconds, "labels": self.labels,
-                "model": self.net.state_dict(), "optimizer": self.adam.state_dict(), "order": self.order.get_state(),
-                "everybody": everybody})
+                "options": options, "step": self.step, "seen": self.seen, "seconds": self.seconds,
+                "labels": self.labels, "model": self.net.state_dict(), "optimizer": self.adam.state_dict(),
+                "order": self.order.get_state(), "everybody": everybody})
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become the run that was saved; CourseError where it had another number of processes."""

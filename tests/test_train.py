@@ -23,7 +23,7 @@ import transformer  # noqa: E402
 from autograder.errors import CourseError  # noqa: E402
 
 TINY = ["--pairs=200", "--d-model=16", "--heads=2", "--layers=1", "--d-ff=32", "--batch=9", "--log-every=3",
-        "--device=cpu"]
+        "--device=cpu", "--no-cool"]
 SOFTMAX_IGNORES = "W_k.bias"    # a key bias shifts a row of scores: its gradient is rounding noise, Adam enlarges it
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -121,7 +121,7 @@ def test_run_that_is_killed_goes_on_exactly(tmp_path):
     killed.send_signal(signal.SIGKILL)
     assert killed.wait() == -signal.SIGKILL
     assert 0 < checkpoint.load(tmp_path / "run.pt")["step"] < 120
-    resumed = run(tmp_path, "run", f"--resume={tmp_path / 'run.pt'}", "--steps=120", "--save-every=20")
+    resumed = run(tmp_path, "run", f"--resume={tmp_path / 'run.pt'}", "--save-every=20")
     straight = run(tmp_path, "straight", "--steps=120", "--dropout=0.2", "--save-every=60")
     assert same(resumed, straight)
     assert rows(tmp_path / "run.csv") == rows(tmp_path / "straight.csv")
@@ -196,25 +196,24 @@ def test_compiled_model_trains_the_same_on_one_shape(tmp_path, monkeypatch):
     assert len(shapes) == 1 and weight_difference(plain, compiled) < 2e-6
 
 
+def chapter_cell(text: str) -> dict:
+    """The names after running the chapter's code cell that holds this text."""
+    cells = numberwords.source.load(numberwords.Project.find(ROOT), numberwords.CHAPTER).cells
+    names = {**vars(transformer), **vars(numberwords.chapter())}
+    exec(next(cell.source for cell in cells if text in cell.source and cell.cell_type == "code"), names)
+    return names
+
+
 def test_defaults_train_as_the_chapter_does():
     words = numberwords.chapter()
     data = numberwords.task(words, "german", pairs=500)
-    one = trainer.Run(trainer.Options(pairs=500, log_every=1), words, data,
+    one = trainer.Run(trainer.Options(pairs=500, log_every=1, steps=6, warmup=3), words, data,
                       trainer.Processes(0, 1, torch.device("cpu")))
-    ours = [one.advance()["loss"] for _ in range(4)]
+    ours = [one.advance()["loss"] for _ in range(6)]
     torch.manual_seed(0)
     net = transformer.Transformer(len(data.source_ids), len(data.target_ids), 64, 4, 2, 256, 0.0, 0, 32, "pre")
-    adam = torch.optim.AdamW(net.parameters(), betas=(0.9, 0.98), eps=1e-9)
-    generator, theirs = torch.Generator().manual_seed(0), []
-    for step in range(1, 5):
-        adam.param_groups[0]["lr"] = 2e-3 * min(step / 100, (100 / step) ** 0.5)
-        src, tgt = words.draw_batch(data.train, generator)
-        loss = transformer.label_smoothed_loss(net(src, tgt[:, :-1]), tgt[:, 1:], 0)
-        net.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        adam.step()
-        theirs.append(loss.item())
+    theirs = []
+    chapter_cell("def learn(")["learn"](net, data.train, 6, warmup=3, watch=lambda step, loss: theirs.append(loss))
     assert ours == pytest.approx(theirs, rel=1e-5)
 
 
@@ -249,6 +248,7 @@ def test_writing_that_fails_leaves_the_previous_checkpoint(tmp_path):
     (["--resume=garbage.pt"], "garbage.pt: is damaged or no checkpoint"),
     (["--resume=other.pt"], "other.pt: is no checkpoint of this trainer"),
     (["--resume=run.pt", "--batch=7", "--seed=1"], "you gave --batch 7 (it has 9), --seed 1 (it has 0); leave it out"),
+    (["--resume=cooled.pt", "--steps=13"], "you gave --steps 13 (it has 12); leave it out"),
     (["--device=cuda"], "--device cuda: this machine or this build of torch has none"),
     (["--heads=3"], "--d-model 64: must be even and a multiple of --heads 3"),
     (["--steps=-1"], "--steps must be 0 or more"),
@@ -263,6 +263,8 @@ def test_error_is_one_line_that_says_what_to_do(whole, tmp_path, monkeypatch, ca
     (tmp_path / "run.pt").write_bytes((whole / "run.pt").read_bytes())
     (tmp_path / "garbage.pt").write_bytes((whole / "run.pt").read_bytes()[:5000])
     torch.save({"model": {}}, tmp_path / "other.pt")
+    state = checkpoint.load(whole / "run.pt")
+    checkpoint.save(tmp_path / "cooled.pt", {**state, "options": {**state["options"], "cool": True}})
     assert train.main(arguments) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: ") and message in said and said.count("\n") == 1
@@ -297,10 +299,7 @@ def test_help_names_every_option(capsys):
 
 def test_splits_are_the_chapters():
     words = numberwords.chapter()
-    cells = numberwords.source.load(numberwords.Project.find(ROOT), numberwords.CHAPTER).cells
-    chapter = next(cell.source for cell in cells if "train_pairs =" in cell.source)
-    names = dict(vars(words), print=lambda *words: None)
-    exec(chapter.replace("n not in has_group | has_pair", "n not in has_group and n not in has_pair"), names)
+    names = chapter_cell("train_pairs =")
     ours = numberwords.task(words, "german")
     theirs = [names[f"{name}_pairs"] for name in ("train", "test", "group", "never")]
     assert all(torch.equal(a, b) for left, right in zip([ours.train, *ours.tests.values()], theirs)
