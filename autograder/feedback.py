@@ -20,10 +20,10 @@ from pygments.lexers import PythonLexer
 
 from autograder.cells import grade_id, is_added, is_answer, is_graded
 from autograder.course import Course
-from autograder.grade import Stored, stored
 from autograder.gradebook import NO_RESPONSE, Book, Mark, Marks
 from autograder.ledger import refusals
 from autograder.marking import Result
+from autograder.records import Stored, stored
 
 _STATES = {
     "passed": ("✓", "passed"),

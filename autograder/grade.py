@@ -7,70 +7,29 @@ import shutil
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import nbformat
-from nbformat import NotebookNode
-
-from autograder.cells import is_graded, points
 from autograder.course import Course
 from autograder.errors import CourseError
-from autograder.gradebook import Book, Marks, timestamp_of
-from autograder.handin import Handin, copy_files, find_notebooks
+from autograder.gradebook import Book, timestamp_of
+from autograder.handin import Handin, copy_files, find_handins, find_notebooks
 from autograder.kernels import Forge, Limits, Session, forge
-from autograder.ledger import is_sample, log, refusals, secret_of, state
-from autograder.marking import Marked, Result, exercise_of, mark, stubs_of
+from autograder.ledger import is_sample, log, secret_of, state
+from autograder.marking import Marked, mark, stubs_of
 from autograder.rebuild import Repair, rebuild
+from autograder.records import Editions, Outcome, Record, Stored, by_exercise, stored, stored_records
 from autograder.sandbox import missing
+from autograder.saving import saved, write_graded
 
-Editions = Mapping[str, NotebookNode]
-
-
-@dataclass(frozen=True)
-class Record:
-    """One exercise, or one part of one, of one learner. `points` is None while it waits for a person.
-
-    verdict: "passed", "failed", "blank", "error" (could not be judged), "manual".
-    """
-
-    student: str
-    chapter: str
-    exercise: str
-    part: str
-    points: float | None
-    max_points: float
-    verdict: str
-    kind: str | None = None
-    message: str = ""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one submission; `refused` is the reason why it was not graded, "" if it was."""
-
-    handin: Handin
-    marked: dict[str, Marked] = field(default_factory=dict)
-    repairs: list[Repair] = field(default_factory=list)
-    timestamp: datetime | None = None
-    refused: str = ""
-    detail: str = ""
-    seconds: float = 0.0
-    staged: Path | None = None
-
-    def entry(self) -> dict[str, Any]:
-        """What the log keeps of it."""
-        return {
-            "student": self.handin.student, "chapter": self.handin.chapter, "seconds": round(self.seconds, 3),
-            "refused": self.refused, "repairs": [asdict(repair) for repair in self.repairs],
-            "detail": self.detail,
-        }
-
+# What others build on; some of it stands in the rooms above.
+__all__ = [
+    "Outcome", "Record", "Stored", "Watch", "by_exercise", "find_handins", "grade", "limits_of", "settled", "stored",
+    "stored_records",
+]
 
 Watch = Callable[[int, int, Outcome | None], None]
 
@@ -93,7 +52,7 @@ def grade(
         bench = _Bench(course, editions, secret_of(course), limits or limits_of(course), place, warm)
         watch(0, len(handins), None)
         for done, outcome in enumerate(bench.outcomes(handins, jobs), 1):
-            outcome = _saved(book, outcome, records, editions)
+            outcome = saved(book, outcome, records, editions)
             log(course, {**outcome.entry(), "sandbox": sandbox})
             watch(done, len(handins), outcome)
     return sorted(records, key=lambda record: (record.chapter, record.student))
@@ -109,23 +68,6 @@ def settled(course: Course, sandbox: str) -> str:
         raise CourseError(f"no sandbox on this machine ({lacks[0]}); mend that, or say --sandbox off, and learners' "
                           "code runs with your rights")
     return "off" if lacks else sandbox
-
-
-def find_handins(course: Course, *, chapter: str | None = None, student: str | None = None) -> list[Handin]:
-    """The submissions to grade; CourseError where a named chapter or student has none."""
-    known = course.assignments()
-    if chapter is not None and chapter not in known:
-        raise CourseError(f"{course.source}: no assignment '{chapter}'; there are: {', '.join(known) or 'none'}")
-    found = [
-        Handin(name, assignment, course.path(course.submitted, name, assignment))
-        for assignment in ([chapter] if chapter else known)
-        for name in course.students(assignment)
-    ]
-    chosen = [handin for handin in found if student in (None, handin.student)]
-    if student is not None and not chosen:
-        wanted = f"'{student}'" + (f" for {chapter}" if chapter else "")
-        raise CourseError(f"{course.submitted}: nothing handed in by {wanted}; look for the folder's name there")
-    return chosen
 
 
 def limits_of(course: Course) -> Limits:
@@ -201,141 +143,5 @@ class _Bench:
             with Session(staged, limits=self.limits, warm=self.warm) as session:
                 marked[name] = mark(notebook, stubs_of(editions[name]), session, secret=self.secret)
         for name in marked:
-            _write(staged / f"{name}.ipynb", marked[name], rebuilt[name][1])
+            write_graded(staged / f"{name}.ipynb", marked[name], rebuilt[name][1])
         return marked, repairs, staged
-
-
-def _write(path: Path, marked: Marked, repairs: Iterable[Repair]) -> None:
-    """The graded notebook; the results lie in its metadata, for feedback and reports."""
-    results = [{**asdict(result), "visible": result.visible[:500]} for result in marked.results]
-    marked.notebook.metadata["autograder"] = {"results": results, "repairs": [asdict(repair) for repair in repairs]}
-    nbformat.write(marked.notebook, path)
-
-
-# ---- saving -----------------------------------------------------------------------------------------------------
-
-
-def _saved(book: Book, outcome: Outcome, records: list[Record], editions: Mapping[str, Editions]) -> Outcome:
-    """Save one outcome, files and gradebook together, and add its records; refused where that fails."""
-    handin, scores = outcome.handin, {}
-    if not outcome.refused and outcome.staged is not None:
-        target = book.course.path(book.course.autograded, handin.student, handin.chapter)
-        try:
-            with ExitStack() as undo:
-                with book.transaction():
-                    scores = book.save(handin.student, handin.chapter, outcome.marked, outcome.timestamp)
-                    _swap(outcome.staged, target, undo)
-                undo.pop_all()
-        except Exception as problem:
-            said = f"could not be saved: {type(problem).__name__}: {problem}"
-            outcome = Outcome(handin, refused=said, detail=traceback.format_exc(), seconds=outcome.seconds)
-    if outcome.refused:
-        records += _refused_records(outcome, editions[handin.chapter])
-    else:
-        records += _records(outcome, scores)
-    return outcome
-
-
-def _swap(staged: Path, target: Path, undo: ExitStack) -> None:
-    """Put the new folder in the old one's place; `undo` puts the old one back if the gradebook refuses."""
-    for path in staged.rglob("*"):
-        if path.is_file():
-            path.chmod(0o444)
-    staged.chmod(0o755)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    old = staged.with_name(staged.name + "-old")
-    if target.exists():
-        target.replace(old)
-        undo.callback(lambda: old.replace(target))
-    shutil.move(staged, target)
-    undo.callback(lambda: shutil.rmtree(target, ignore_errors=True))
-
-
-def _records(outcome: Outcome, scores: Mapping[tuple[str, str], float | None]) -> list[Record]:
-    return [
-        _record(outcome.handin, result, scores.get((name, result.cell), result.points))
-        for name, marked in sorted(outcome.marked.items())
-        for result in marked.results
-    ]
-
-
-def _record(handin: Handin, result: Result, score: float | None) -> Record:
-    return Record(handin.student, handin.chapter, result.exercise, result.part, score, result.max_points,
-                  result.verdict, result.kind, result.message)
-
-
-def _refused_records(outcome: Outcome, editions: Editions) -> list[Record]:
-    cells = [cell for _, edition in sorted(editions.items()) for cell in edition.cells if is_graded(cell)]
-    student, chapter = outcome.handin.student, outcome.handin.chapter
-    return [
-        Record(student, chapter, *exercise_of(cell), 0.0, points(cell), "error", "refused", outcome.refused)
-        for cell in cells
-    ]
-
-
-def by_exercise(records: Iterable[Record]) -> list[Record]:
-    """The records with the parts of an exercise taken together: points added, the first part that failed speaks."""
-    groups: dict[tuple[str, str, str], list[Record]] = {}
-    for record in records:
-        groups.setdefault((record.student, record.chapter, record.exercise), []).append(record)
-    return [_together(group) for group in groups.values()]
-
-
-def _together(parts: list[Record]) -> Record:
-    worst = min(parts, key=lambda part: ("error", "failed", "blank", "manual", "passed").index(part.verdict))
-    given = [part.points for part in parts if part.points is not None]
-    total = sum(given) if len(given) == len(parts) else None
-    return replace(worst, part="", points=total, max_points=sum(part.max_points for part in parts))
-
-
-# ---- what was graded before -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A graded notebook as it lies in `autograded/`."""
-
-    student: str
-    chapter: str
-    name: str
-    notebook: NotebookNode
-    results: list[Result]
-    repairs: list[Repair]
-
-
-def stored(course: Course, *, chapter: str | None = None, student: str | None = None) -> Iterator[Stored]:
-    """The notebooks that this grader has graded, in order; those that nbgrader itself graded hold no results."""
-    for assignment in [chapter] if chapter else course.assignments():
-        for name in course.students(assignment):
-            folder = course.path(course.autograded, name, assignment)
-            for path in sorted(folder.glob("*.ipynb")) if student in (None, name) else ():
-                notebook = nbformat.read(path, as_version=4)
-                kept = notebook.metadata.get("autograder")
-                if kept is not None:
-                    results = [Result(**result) for result in kept["results"]]
-                    yield Stored(name, assignment, path.stem, notebook, results, [Repair(**r) for r in kept["repairs"]])
-
-
-def stored_records(course: Course, *, chapter: str | None = None) -> list[Record]:
-    """The records of all that was graded or refused before, with the scores that the gradebook now holds."""
-    records: list[Record] = []
-    refused = refusals(course)
-    with Book(course) as book:
-        for one in stored(course, chapter=chapter):
-            if (one.chapter, one.student) in refused:
-                continue
-            marks = book.marks(one.student, one.chapter, one.name)
-            handin = Handin(one.student, one.chapter, course.path(course.submitted, one.student, one.chapter))
-            records += [_record(handin, result, _score(marks, result)) for result in one.results]
-        for (assignment, student), reason in refused.items():
-            if chapter in (None, assignment):
-                handin = Handin(student, assignment, course.path(course.submitted, student, assignment))
-                records += _refused_records(Outcome(handin, refused=reason), book.editions(assignment))
-    return sorted(records, key=lambda record: (record.chapter, record.student))
-
-
-def _score(marks: Marks | None, result: Result) -> float | None:
-    mark = marks.cells.get(result.cell) if marks else None
-    if mark is None:
-        return result.points
-    return None if mark.manual is None and mark.auto is None else mark.score

@@ -1,4 +1,4 @@
-"""What a learner handed in: which of its files is which notebook, and the files beside them."""
+"""What learners handed in: whose it is, which of its files is which notebook, and the files beside them."""
 
 import fnmatch
 import shutil
@@ -9,6 +9,8 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from autograder.cells import Refused, grade_id, parse
+from autograder.course import Course
+from autograder.errors import CourseError
 from autograder.rebuild import Repair
 
 # As nbgrader passes over them; the size is its limit too.
@@ -23,6 +25,23 @@ class Handin:
     student: str
     chapter: str
     folder: Path
+
+
+def find_handins(course: Course, *, chapter: str | None = None, student: str | None = None) -> list[Handin]:
+    """The submissions to grade; CourseError where a named chapter or student has none."""
+    known = course.assignments()
+    if chapter is not None and chapter not in known:
+        raise CourseError(f"{course.source}: no assignment '{chapter}'; there are: {', '.join(known) or 'none'}")
+    found = [
+        Handin(name, assignment, course.path(course.submitted, name, assignment))
+        for assignment in ([chapter] if chapter else known)
+        for name in course.students(assignment)
+    ]
+    chosen = [handin for handin in found if student in (None, handin.student)]
+    if student is not None and not chosen:
+        wanted = f"'{student}'" + (f" for {chapter}" if chapter else "")
+        raise CourseError(f"{course.submitted}: nothing handed in by {wanted}; look for the folder's name there")
+    return chosen
 
 
 Found = tuple[dict[str, NotebookNode], list[Repair]]

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autograder.course import Course
-from autograder.grade import Outcome, Record, by_exercise, stored_records
+from autograder.records import Outcome, Record, by_exercise, stored_records
 
 _STYLE = {"passed": "green", "failed": "red", "blank": "dim", "error": "magenta", "manual": "yellow"}
 _SIGN = {"blank": "·", "manual": "?", "error": "!"}

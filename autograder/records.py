@@ -1,0 +1,150 @@
+"""What became of submissions: outcomes of this run, records by learner and exercise, and what was graded before."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from autograder.cells import is_graded, points
+from autograder.course import Course
+from autograder.gradebook import Book, Marks
+from autograder.handin import Handin
+from autograder.ledger import refusals
+from autograder.marking import Marked, Result, exercise_of
+from autograder.rebuild import Repair
+
+Editions = Mapping[str, NotebookNode]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One exercise, or one part of one, of one learner. `points` is None while it waits for a person.
+
+    verdict: "passed", "failed", "blank", "error" (could not be judged), "manual".
+    """
+
+    student: str
+    chapter: str
+    exercise: str
+    part: str
+    points: float | None
+    max_points: float
+    verdict: str
+    kind: str | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one submission; `refused` is the reason why it was not graded, "" if it was."""
+
+    handin: Handin
+    marked: dict[str, Marked] = field(default_factory=dict)
+    repairs: list[Repair] = field(default_factory=list)
+    timestamp: datetime | None = None
+    refused: str = ""
+    detail: str = ""
+    seconds: float = 0.0
+    staged: Path | None = None
+
+    def entry(self) -> dict[str, Any]:
+        """What the log keeps of it."""
+        return {
+            "student": self.handin.student, "chapter": self.handin.chapter, "seconds": round(self.seconds, 3),
+            "refused": self.refused, "repairs": [asdict(repair) for repair in self.repairs],
+            "detail": self.detail,
+        }
+
+
+def records_of(outcome: Outcome, scores: Mapping[tuple[str, str], float | None]) -> list[Record]:
+    return [
+        _record(outcome.handin, result, scores.get((name, result.cell), result.points))
+        for name, marked in sorted(outcome.marked.items())
+        for result in marked.results
+    ]
+
+
+def _record(handin: Handin, result: Result, score: float | None) -> Record:
+    return Record(handin.student, handin.chapter, result.exercise, result.part, score, result.max_points,
+                  result.verdict, result.kind, result.message)
+
+
+def refused_records(outcome: Outcome, editions: Editions) -> list[Record]:
+    cells = [cell for _, edition in sorted(editions.items()) for cell in edition.cells if is_graded(cell)]
+    student, chapter = outcome.handin.student, outcome.handin.chapter
+    return [
+        Record(student, chapter, *exercise_of(cell), 0.0, points(cell), "error", "refused", outcome.refused)
+        for cell in cells
+    ]
+
+
+def by_exercise(records: Iterable[Record]) -> list[Record]:
+    """The records with the parts of an exercise taken together: points added, the first part that failed speaks."""
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        groups.setdefault((record.student, record.chapter, record.exercise), []).append(record)
+    return [_together(group) for group in groups.values()]
+
+
+def _together(parts: list[Record]) -> Record:
+    worst = min(parts, key=lambda part: ("error", "failed", "blank", "manual", "passed").index(part.verdict))
+    given = [part.points for part in parts if part.points is not None]
+    total = sum(given) if len(given) == len(parts) else None
+    return replace(worst, part="", points=total, max_points=sum(part.max_points for part in parts))
+
+
+# ---- what was graded before -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A graded notebook as it lies in `autograded/`."""
+
+    student: str
+    chapter: str
+    name: str
+    notebook: NotebookNode
+    results: list[Result]
+    repairs: list[Repair]
+
+
+def stored(course: Course, *, chapter: str | None = None, student: str | None = None) -> Iterator[Stored]:
+    """The notebooks that this grader has graded, in order; those that nbgrader itself graded hold no results."""
+    for assignment in [chapter] if chapter else course.assignments():
+        for name in course.students(assignment):
+            folder = course.path(course.autograded, name, assignment)
+            for path in sorted(folder.glob("*.ipynb")) if student in (None, name) else ():
+                notebook = nbformat.read(path, as_version=4)
+                kept = notebook.metadata.get("autograder")
+                if kept is not None:
+                    results = [Result(**result) for result in kept["results"]]
+                    yield Stored(name, assignment, path.stem, notebook, results, [Repair(**r) for r in kept["repairs"]])
+
+
+def stored_records(course: Course, *, chapter: str | None = None) -> list[Record]:
+    """The records of all that was graded or refused before, with the scores that the gradebook now holds."""
+    records: list[Record] = []
+    refused = refusals(course)
+    with Book(course) as book:
+        for one in stored(course, chapter=chapter):
+            if (one.chapter, one.student) in refused:
+                continue
+            marks = book.marks(one.student, one.chapter, one.name)
+            handin = Handin(one.student, one.chapter, course.path(course.submitted, one.student, one.chapter))
+            records += [_record(handin, result, _score(marks, result)) for result in one.results]
+        for (assignment, student), reason in refused.items():
+            if chapter in (None, assignment):
+                handin = Handin(student, assignment, course.path(course.submitted, student, assignment))
+                records += refused_records(Outcome(handin, refused=reason), book.editions(assignment))
+    return sorted(records, key=lambda record: (record.chapter, record.student))
+
+
+def _score(marks: Marks | None, result: Result) -> float | None:
+    mark = marks.cells.get(result.cell) if marks else None
+    if mark is None:
+        return result.points
+    return None if mark.manual is None and mark.auto is None else mark.score
