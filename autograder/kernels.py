@@ -27,6 +27,7 @@ from nbformat import NotebookNode
 from autograder.outputs import Outputs, error_output
 from autograder.sandbox import Policy
 from autograder.sandbox.warm import Ticket, Zygote, kernel_spec
+from autograder.scratch import scratch
 from autograder.wire import Plan, Seen, WireError, decode, encode
 
 # How a cell may end otherwise than by itself.
@@ -108,11 +109,13 @@ class Forge:
     """Where warm kernels come from: a zygote and, unless the sandbox is off, what it lets through.
 
     Each kernel takes a user of its own off `users`, so that a limit on processes binds it alone, and puts it back.
+    Kernels have their folders in `place`.
     """
 
     zygote: Zygote
     sandboxed: bool
     users: SimpleQueue[int]
+    place: Path
     hide: tuple[str, ...] = ()
 
     def policy(self, files: Path | None, user: int) -> Policy | None:
@@ -126,8 +129,10 @@ def forge(*, sandboxed: bool, hide: Sequence[Path] = ()) -> Iterator[Forge]:
     users: SimpleQueue[int] = SimpleQueue()
     for user in range(_FIRST_USER, _FIRST_USER + 64):
         users.put(user)
-    with tempfile.TemporaryDirectory(prefix="zygote-") as home, Zygote(clean_environment(Path(home))) as zygote:
-        yield Forge(zygote, sandboxed, users, tuple(str(path) for path in hide))
+    with scratch() as place:
+        (place / "home").mkdir()
+        with Zygote(clean_environment(place / "home"), place=place) as zygote:
+            yield Forge(zygote, sandboxed, users, place, tuple(str(path) for path in hide))
 
 
 class Kernel:
@@ -142,10 +147,11 @@ class Kernel:
         self._files, self._warm = files.resolve() if files else None, warm
         self._stopped = False
         self._ending = ExitStack()
+        self.peak = 0
 
     def __enter__(self) -> "Kernel":
         # A short path: a socket's name has room for some hundred characters.
-        self._home = Path(tempfile.mkdtemp(prefix="grade-"))
+        self._home = Path(tempfile.mkdtemp(prefix="kernel-", dir=self._warm.place if self._warm else None))
         self._ending.callback(shutil.rmtree, self._home, ignore_errors=True)
         try:
             self._start()
@@ -208,6 +214,7 @@ class Kernel:
         """Kill and reap: the manager's own way to it sleeps a tenth of a second."""
         provisioner = self._manager.provisioner
         if provisioner is not None and provisioner.has_process:
+            self.peak = max(self.peak, _peak(getattr(provisioner, "pid", None)))
             run_sync(provisioner.kill)()
             run_sync(provisioner.wait)()
         self._manager.cleanup_resources()
@@ -292,6 +299,15 @@ class Kernel:
         self._end()
 
 
+def _peak(pid: int | None) -> int:
+    """The most memory that a process has held, in bytes, shared pages included; 0 where the system does not say."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        return 0
+
+
 def _is_idle(message: dict[str, Any]) -> bool:
     content = message.get("content")
     return message.get("msg_type") == "status" and content == {"execution_state": "idle"}
@@ -319,7 +335,10 @@ def _findings(reply: dict[str, Any]) -> list[Seen]:
 
 
 class Session:
-    """The kernel of one notebook from its first cell to its last, whatever the cells do to it."""
+    """The kernel of one notebook from its first cell to its last, whatever the cells do to it.
+
+    `peak`: afterwards, the most memory that one of its kernels held, in bytes; 0 where nothing says.
+    """
 
     def __init__(
         self, files: Path | None = None, *, limits: Limits = Limits(), lives: int = 8, warm: Forge | None = None
@@ -327,6 +346,7 @@ class Session:
         self._files, self._limits, self._lives, self._warm = files, limits, lives, warm
         self._kernel: Kernel | None = None
         self._done: list[str] = []
+        self.peak = 0
         self._until = time.monotonic() + limits.notebook
 
     def __enter__(self) -> "Session":
@@ -336,6 +356,7 @@ class Session:
     def __exit__(self, *_: object) -> None:
         if self._kernel is not None:
             self._kernel.__exit__()
+            self.peak = max(self.peak, self._kernel.peak)
             self._kernel = None
 
     def _fresh(self) -> Kernel:

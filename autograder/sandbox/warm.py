@@ -34,13 +34,13 @@ _ENTRY = "autograder-fork"
 class Zygote:
     """The prepared process. One serves any number of threads; it ends with the context or with this process."""
 
-    def __init__(self, environment: dict[str, str], *, patience: float = 120):
-        self._environment, self._patience = environment, patience
+    def __init__(self, environment: dict[str, str], *, patience: float = 120, place: Path | None = None):
+        self._environment, self._patience, self._place = environment, patience, place
         self._lock = threading.Lock()
 
     def __enter__(self) -> Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._folder = tempfile.TemporaryDirectory(prefix="zygote-")
+        self._folder = tempfile.TemporaryDirectory(prefix="zygote-", dir=self._place)
         self._log = Path(self._folder.name) / "log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

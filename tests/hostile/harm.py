@@ -52,11 +52,13 @@ def connect(name):
         return 'connected'
 attempt(connect, '<<BAIT>>/socket')
 attempt(connect, '\\0<<ABSTRACT>>')
-for path in [*glob.glob('/tmp/grade-*/s/*'), *glob.glob('/run/**/*', recursive=True), '/var/run/docker.sock']:
+OTHERS = glob.glob('/tmp/grading-*/kernel-*/s/*')
+for path in [*OTHERS, *glob.glob('/run/**/*', recursive=True), '/var/run/docker.sock']:
     attempt(connect, path)"""),
     solved("reads-connections-of-others", ATTEMPT + """
 import glob
-for path in (*glob.glob('/tmp/grade-*/kernel.json'), *glob.glob('/tmp/zygote-*/*'), *glob.glob('/run/kernel/*')):
+OTHERS = [*glob.glob('/tmp/grading-*/kernel-*/kernel.json'), *glob.glob('/tmp/grading-*/zygote-*/*')]
+for path in (*OTHERS, *glob.glob('/run/kernel/*')):
     print(got, path)"""),
     solved("writes-where-it-must-not", ATTEMPT + """
 for path in ('<<BAIT>>/written', '<<COURSE>>/written', '/usr/local/written', '/etc/written', '/written', '/dev/written',
