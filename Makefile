@@ -59,7 +59,7 @@ course: setup
 # The sample class is graded again when the grader, a chapter or a library changed; the file is what grading said.
 $(SAMPLE).txt: $(STAMP) $(wildcard autograder/*.py autograder/*/*.py autograder/*/*/*.py solutions/*)
 	@$(BIN)/autograder sample $(SAMPLE)
-	@$(BIN)/autograder grade $(SAMPLE) > $@.part
+	@$(BIN)/autograder grade --yes $(SAMPLE) > $@.part || [ $$? -eq 3 ]   # one of them is made to be refused
 	@$(BIN)/autograder feedback $(SAMPLE)
 	@mv $@.part $@
 

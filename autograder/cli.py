@@ -121,21 +121,42 @@ def init(start: Path | None, directory: Path) -> None:
 @click.option("--sandbox", type=click.Choice(["on", "off"]), default="on", show_default=True,
               help="off: learners' code runs with your rights, on a machine that can't put up a sandbox.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record per learner and exercise, nothing else.")
+@click.option("--dry-run", is_flag=True, help="Save nothing; say what would change: old score, new score, and why.")
+@click.option("--yes", is_flag=True,
+              help="Also save scores that change though the learner handed in the same; else they are held back.")
+@click.option("--present", is_flag=True, help="Grade submissions of an older release against the present one.")
+@click.option("--wait", is_flag=True, help="Wait for another run on this course to end, instead of refusing.")
 def grade(
-    directory: Path, chapter: str | None, student: str | None, jobs: int, sandbox: str, as_json: bool
+    directory: Path, chapter: str | None, student: str | None, jobs: int, sandbox: str, as_json: bool,
+    dry_run: bool, yes: bool, present: bool, wait: bool,
 ) -> None:
-    """Grade what was handed in to the nbgrader course in DIRECTORY, into its own gradebook."""
-    from autograder import grade, report
+    """Grade what was handed in to the nbgrader course in DIRECTORY, into its own gradebook.
+
+    \b
+    Exit code: 0  everything was graded
+               1  nothing was graded, or the command can't be carried out
+               2  no such option
+               3  some submissions were refused, the others are graded
+               4  some were held back: a score would change though the learner
+                  handed in the same; look with --dry-run, approve with --yes
+    """
+    from autograder import grade, progress, report
 
     course = Course(directory)
     mode = grade.settled(course, sandbox)
-    with report.Watch(mode) as watch:
-        records = grade.grade(course, chapter=chapter, student=student, jobs=jobs, sandbox=mode, watch=watch)
-    parts: list[Any] = [report.as_json(records)] if as_json else [*report.score_tables(records), *watch.summary()]
+    with progress.Watch(mode, dry_run=dry_run) as watch:
+        records = grade.grade(course, chapter=chapter, student=student, jobs=jobs, sandbox=mode, watch=watch,
+                              dry_run=dry_run, yes=yes, present=present, wait=wait)
+    if as_json:
+        parts = [progress.changes_as_json(watch.outcomes) if dry_run else report.as_json(records)]
+    else:
+        tables = [progress.change_table(watch.outcomes)] if dry_run else report.tables_of_run(records)
+        parts = [*tables, *watch.summary(), watch.cost()]
     for part in parts:
-        report.tell(part)
-    if watch.outcomes and all(outcome.refused for outcome in watch.outcomes):
+        progress.tell(part)
+    if watch.code == 1:
         raise CourseError("nothing was graded: all that was handed in was refused, for the reasons above")
+    sys.exit(watch.code)
 
 
 @main.command()
@@ -156,10 +177,10 @@ def feedback(directory: Path, chapter: str | None, student: str | None) -> None:
 @click.option("--learners", is_flag=True, help="First a table of each learner's scores.")
 def report(directory: Path, chapter: str | None, learners: bool) -> None:
     """Say how the class of the course in DIRECTORY did, exercise by exercise."""
-    from autograder import report
+    from autograder import progress, report
 
     for part in report.report(Course(directory), chapter=chapter, learners=learners):
-        report.tell(part)
+        progress.tell(part)
 
 
 @main.command()

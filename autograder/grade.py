@@ -10,20 +10,23 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nbformat import NotebookNode
+
 from autograder.course import Course
+from autograder.editions import edition_for
 from autograder.errors import CourseError
 from autograder.gradebook import Book, timestamp_of
-from autograder.handin import Handin, copy_files, find_handins, find_notebooks
+from autograder.handin import Handin, copy_files, digest_of, find_handins, find_notebooks
 from autograder.kernels import Forge, Limits, Session, forge
-from autograder.ledger import is_sample, log, secret_of, state
-from autograder.marking import Marked, mark, stubs_of
+from autograder.ledger import alone, is_sample, secret_of, state
+from autograder.marking import mark, stubs_of
 from autograder.rebuild import Repair, rebuild
 from autograder.records import Editions, Outcome, Record, Stored, by_exercise, stored, stored_records
 from autograder.sandbox import missing
-from autograder.saving import saved, write_graded
+from autograder.saving import RUN, Saving, finish_interrupted, write_graded
 
 # What others build on; some of it stands in the rooms above.
 __all__ = [
@@ -37,24 +40,33 @@ Watch = Callable[[int, int, Outcome | None], None]
 def grade(
     course: Course, *, chapter: str | None = None, student: str | None = None, jobs: int = 1,
     limits: Limits | None = None, sandbox: str = "on", watch: Watch = lambda done, of, outcome: None,
+    dry_run: bool = False, yes: bool = False, wait: bool = False, present: bool = False,
 ) -> list[Record]:
     """Grade what was handed in, of one chapter or one student where they are named.
 
     sandbox: "on", and the run refuses where this machine can't put one up; "off", and learners' code has our rights.
+    dry_run: change nothing; the outcomes that `watch` gets say what would change. yes: also save what changes a score
+    without the learner's doing; else it is held back. wait: for another run on this course, instead of refusing.
+    present: grade submissions of an older release against the present one.
     A refused submission has a record of verdict "error" and kind "refused" for each exercise. `watch` is told how
     many are done, of how many, and the last outcome; first with None.
     """
     records: list[Record] = []
     sandbox = settled(course, sandbox)
-    with Book(course) as book, _workplace(course) as place, _forge(course, sandbox) as warm:
+    with alone(course, wait=wait), Book(course) as book:
+        if not dry_run:
+            finish_interrupted(book)
         handins = find_handins(course, chapter=chapter, student=student)
         editions = {name: book.editions(name) for name in sorted({handin.chapter for handin in handins})}
-        bench = _Bench(course, editions, secret_of(course), limits or limits_of(course), place, warm)
-        watch(0, len(handins), None)
-        for done, outcome in enumerate(bench.outcomes(handins, jobs), 1):
-            outcome = saved(book, outcome, records, editions)
-            log(course, {**outcome.entry(), "sandbox": sandbox})
-            watch(done, len(handins), outcome)
+        saving = Saving(book, editions, sandbox, dry_run, yes)
+        with _workplace(course) as place, _forge(course, sandbox) as warm:
+            bench = _Bench(course, editions, secret_of(course), limits or limits_of(course), place, warm, present)
+            watch(0, len(handins), None)
+            for done, outcome in enumerate(bench.outcomes(handins, jobs), 1):
+                outcome = saving.saved(outcome)
+                records += outcome.records
+                # The notebooks of a whole class would fill the memory.
+                watch(done, len(handins), replace(outcome, marked={}))
     return sorted(records, key=lambda record: (record.chapter, record.student))
 
 
@@ -88,7 +100,7 @@ def _forge(course: Course, sandbox: str) -> AbstractContextManager[Forge]:
 
 @contextmanager
 def _workplace(course: Course) -> Iterator[Path]:
-    place = Path(tempfile.mkdtemp(prefix="run-", dir=state(course)))
+    place = Path(tempfile.mkdtemp(prefix=RUN, dir=state(course)))
     try:
         yield place
     finally:
@@ -105,6 +117,7 @@ class _Bench:
     limits: Limits
     place: Path
     warm: Forge
+    present: bool = False
 
     def outcomes(self, handins: list[Handin], jobs: int) -> Iterator[Outcome]:
         """The outcomes as they come."""
@@ -121,27 +134,42 @@ class _Bench:
         """Mark one submission. Never raises: what goes wrong here must not stop the others."""
         start = time.monotonic()
         try:
-            marked, repairs, staged = self._mark(handin)
-            when = timestamp_of(handin.folder)
-            return Outcome(handin, marked, repairs, when, seconds=time.monotonic() - start, staged=staged)
+            outcome = self._mark(handin)
         except CourseError as reason:
-            return Outcome(handin, refused=str(reason), seconds=time.monotonic() - start)
+            outcome = Outcome(handin, refused=str(reason))
         except Exception as problem:
             said = f"could not be graded: {type(problem).__name__}: {problem}"
-            return Outcome(handin, refused=said, detail=traceback.format_exc(), seconds=time.monotonic() - start)
+            outcome = Outcome(handin, refused=said, detail=traceback.format_exc())
+        return replace(outcome, seconds=time.monotonic() - start)
 
-    def _mark(self, handin: Handin) -> tuple[dict[str, Marked], list[Repair], Path]:
-        editions = self.editions[handin.chapter]
-        notebooks, repairs = find_notebooks(handin, editions)
+    def _mark(self, handin: Handin) -> Outcome:
+        when, digest = timestamp_of(handin.folder), digest_of(handin.folder)
+        notebooks, repairs = find_notebooks(handin, self.editions[handin.chapter])
         staged = Path(tempfile.mkdtemp(dir=self.place))
+        staged.chmod(0o755)
         copy_files(handin.folder, staged)
         copy_files(self.course.path(self.course.source, ".", handin.chapter), staged)
-        rebuilt = {name: rebuild(editions[name], notebook) for name, notebook in notebooks.items()}
-        marked = {}
-        for name, (notebook, mended) in rebuilt.items():
-            repairs += mended
+        rebuilt = {name: self._rebuilt(handin, name, notebook) for name, notebook in notebooks.items()}
+        marked, peak = {}, 0
+        for name, (edition, notebook, _) in rebuilt.items():
             with Session(staged, limits=self.limits, warm=self.warm) as session:
-                marked[name] = mark(notebook, stubs_of(editions[name]), session, secret=self.secret)
-        for name in marked:
-            write_graded(staged / f"{name}.ipynb", marked[name], rebuilt[name][1])
-        return marked, repairs, staged
+                marked[name] = mark(notebook, stubs_of(edition), session, secret=self.secret)
+            peak = max(peak, session.peak)
+        for name, (_, _, mended) in rebuilt.items():
+            repairs += mended
+            write_graded(staged / f"{name}.ipynb", marked[name], mended, digest)
+        for path in staged.rglob("*"):
+            if path.is_file():
+                path.chmod(0o444)
+        return Outcome(handin, marked, repairs, when, staged=staged, digest=digest, peak=peak)
+
+    def _rebuilt(
+        self, handin: Handin, name: str, submitted: NotebookNode
+    ) -> tuple[NotebookNode, NotebookNode, list[Repair]]:
+        """The edition that a notebook is graded against, the notebook rebuilt from it, and what was repaired."""
+        edition = self.editions[handin.chapter][name]
+        told: list[Repair] = []
+        if not self.present:
+            edition, told = edition_for(self.course, handin.chapter, name, edition, submitted)
+        notebook, mended = rebuild(edition, submitted)
+        return edition, notebook, [*told, *mended]

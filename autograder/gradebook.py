@@ -198,12 +198,15 @@ class Book:
         grades = {grade.name: grade for grade in notebook.grades}
         tasks = {grade_id(cell) for cell in marked.notebook.cells if cell.metadata.get("nbgrader", {}).get("task")}
         for result in marked.results:
-            if result.cell in tasks:  # nbgrader leaves their marks to people altogether
+            # nbgrader leaves the marks of tasks to people altogether; a cell of an older release may have no place.
+            if result.cell in tasks or result.cell not in grades:
                 continue
-            grade = grades[result.cell]
+            grade = grades.pop(result.cell)
             grade.auto_score = result.points
             by_hand = grade.manual_score is not None or result.points is None
             grade.needs_manual_grade = by_hand or result.to_look_at
+        for name in grades.keys() - tasks:  # not in the release that was graded
+            grades[name].auto_score, grades[name].needs_manual_grade = 0, False
         for comment in notebook.comments:
             comment.auto_comment = NO_RESPONSE if comment.name in marked.unanswered else None
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import nbformat
 
 from autograder.course import Course, Project
+from autograder.editions import keep
 from autograder.errors import CourseError
 from autograder.gradebook import Book, register
-from autograder.ledger import secret_of
+from autograder.ledger import alone, secret_of
 from autograder.release import dumps, source_notebook
 
 CONFIG = '''\
@@ -42,17 +43,18 @@ def init(
     if not config.exists():
         config.write_text(CONFIG.format(timeout=timeout))
     course = Course(folder.resolve())
-    secret_of(course)
-    known = _released(course)
-    for slug in project.slugs():
-        path = course.path(course.source, ".", slug) / f"{slug}.ipynb"
-        text = dumps(source_notebook(project, slug))
-        if slug in known and path.is_file() and path.read_text(encoding="utf-8") == text:
-            continue
-        say(f"{slug}: into source/, release/ and the gradebook")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        register(course, slug)
+    with alone(course):
+        secret_of(course)
+        known = _released(course)
+        for slug in project.slugs():
+            path = course.path(course.source, ".", slug) / f"{slug}.ipynb"
+            text = dumps(source_notebook(project, slug))
+            if slug in known and path.is_file() and path.read_text(encoding="utf-8") == text:
+                continue
+            say(f"{slug}: into source/, release/ and the gradebook")
+            if slug in known:
+                _keep(course, slug, say)
+            _put(course, slug, path, text)
     return course
 
 
@@ -62,6 +64,29 @@ def _released(course: Course) -> set[str]:
             return set(book.assignments())
     except CourseError:  # no gradebook yet
         return set()
+
+
+def _keep(course: Course, slug: str, say: Callable[[str], None]) -> None:
+    """Keep the release that is about to be replaced: what learners got of it is graded against it."""
+    try:
+        with Book(course) as book:
+            keep(course, slug, book.editions(slug))
+    except CourseError as problem:
+        say(f"{slug}: the release before can't be kept ({problem})")
+
+
+def _put(course: Course, slug: str, path: Path, text: str) -> None:
+    """A chapter's new source, released; the old source again where nbgrader refuses the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.read_bytes() if path.is_file() else None
+    path.write_text(text, encoding="utf-8")
+    try:
+        register(course, slug)
+    except CourseError:
+        path.unlink()
+        if before is not None:
+            path.write_bytes(before)
+        raise
 
 
 def released(course: Course, slug: str) -> nbformat.NotebookNode:

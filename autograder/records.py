@@ -10,6 +10,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from autograder.cells import is_graded, points
+from autograder.changes import Change
 from autograder.course import Course
 from autograder.gradebook import Book, Marks
 from autograder.handin import Handin
@@ -40,7 +41,11 @@ class Record:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one submission; `refused` is the reason why it was not graded, "" if it was."""
+    """What became of one submission; `refused` is the reason why it was not graded, "" if it was.
+
+    digest: of what was handed in. peak: the most memory that its kernel held, in bytes, 0 where unknown. changes: how
+    the gradebook's scores differ, or would. held: not saved, since a score would change without the learner's doing.
+    """
 
     handin: Handin
     marked: dict[str, Marked] = field(default_factory=dict)
@@ -50,13 +55,18 @@ class Outcome:
     detail: str = ""
     seconds: float = 0.0
     staged: Path | None = None
+    digest: str = ""
+    peak: int = 0
+    changes: tuple[Change, ...] = ()
+    held: bool = False
+    records: tuple[Record, ...] = ()
 
     def entry(self) -> dict[str, Any]:
         """What the log keeps of it."""
         return {
             "student": self.handin.student, "chapter": self.handin.chapter, "seconds": round(self.seconds, 3),
-            "refused": self.refused, "repairs": [asdict(repair) for repair in self.repairs],
-            "detail": self.detail,
+            "memory_mb": round(self.peak / 2**20) or None, "refused": self.refused, "held": self.held,
+            "repairs": [asdict(repair) for repair in self.repairs], "detail": self.detail,
         }
 
 
@@ -133,14 +143,25 @@ def stored_records(course: Course, *, chapter: str | None = None) -> list[Record
         for one in stored(course, chapter=chapter):
             if (one.chapter, one.student) in refused:
                 continue
-            marks = book.marks(one.student, one.chapter, one.name)
-            handin = Handin(one.student, one.chapter, course.path(course.submitted, one.student, one.chapter))
-            records += [_record(handin, result, _score(marks, result)) for result in one.results]
+            records += _records_now(book, one)
         for (assignment, student), reason in refused.items():
             if chapter in (None, assignment):
                 handin = Handin(student, assignment, course.path(course.submitted, student, assignment))
                 records += refused_records(Outcome(handin, refused=reason), book.editions(assignment))
     return sorted(records, key=lambda record: (record.chapter, record.student))
+
+
+def records_before(book: Book, handin: Handin) -> list[Record]:
+    """The records of one submission as it was graded before."""
+    found = stored(book.course, chapter=handin.chapter, student=handin.student)
+    return [record for one in found for record in _records_now(book, one)]
+
+
+def _records_now(book: Book, one: Stored) -> list[Record]:
+    """The records of a graded notebook with the scores that the gradebook now holds."""
+    marks = book.marks(one.student, one.chapter, one.name)
+    handin = Handin(one.student, one.chapter, book.course.path(book.course.submitted, one.student, one.chapter))
+    return [_record(handin, result, _score(marks, result)) for result in one.results]
 
 
 def _score(marks: Marks | None, result: Result) -> float | None:

@@ -1,92 +1,26 @@
-"""What grading says to the instructor: a bar while it lasts, the scores, and how the class did in each exercise."""
+"""What grading came to: the scores, and how the class did in each exercise."""
 
 import json
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from autograder.course import Course
-from autograder.records import Outcome, Record, by_exercise, stored_records
+from autograder.editions import OLDER
+from autograder.ledger import last_entries
+from autograder.progress import one_line
+from autograder.records import Record, by_exercise, stored_records
 
 _STYLE = {"passed": "green", "failed": "red", "blank": "dim", "error": "magenta", "manual": "yellow"}
 _SIGN = {"blank": "·", "manual": "?", "error": "!"}
-_LOG_S = 5   # between two lines of progress where there is no terminal
 _KEYS = "! could not be judged   · not answered   ? waits for a person"
+_MANY = 30  # learners
 _FIELDS = ("student", "chapter", "exercise", "points", "max_points", "verdict", "kind", "message")
-
-
-def console(*, error: bool = False) -> Console:
-    """Where to print; wide enough for a table when nobody's terminal says how wide."""
-    stream = sys.stderr if error else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else 120, highlight=False)
-
-
-def tell(part: Table | str) -> None:
-    """Print a table or a line, as it is."""
-    if isinstance(part, str):
-        print(part)
-    else:
-        console().print(part)
-
-
-def one_line(text: str) -> str:
-    """Text of a learner's, a file's name say, that can neither start a line of its own nor move the cursor."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
-
-
-class Watch:
-    """A progress bar on stderr with the time that is left, and afterwards what each submission needed told."""
-
-    def __init__(self, sandbox: str = "on"):
-        self._sandbox = sandbox
-
-    def __enter__(self) -> "Watch":
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self.outcomes: list[Outcome] = []
-        self._bar = Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console(error=True))
-        self._task = self._bar.add_task("grading", total=None)
-        self._bar.start()
-        self._next = time.monotonic()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def __call__(self, done: int, total: int, outcome: Outcome | None) -> None:
-        """Take the news from `grade`."""
-        self._bar.update(self._task, completed=done, total=total)
-        self.outcomes += [outcome] if outcome else []
-        # A bar needs a terminal; a log gets a line now and then.
-        if not self._bar.console.is_terminal and time.monotonic() > self._next:
-            self._next = time.monotonic() + _LOG_S
-            print(f"grading: {done} of {total}", file=sys.stderr, flush=True)
-
-    def summary(self) -> list[str]:
-        """The counts, then a line for each submission that was refused or had to be repaired."""
-        refused = [outcome for outcome in self.outcomes if outcome.refused]
-        counts = f"{len(self.outcomes)} handed in = {len(self.outcomes) - len(refused)} graded + {len(refused)} refused"
-        lines = [one_line(f"refused   {_whose(outcome)}: {outcome.refused}") for outcome in sorted(refused, key=_whose)]
-        for outcome in sorted(self.outcomes, key=_whose):
-            kinds = Counter(repair.kind for repair in outcome.repairs)
-            if kinds and not outcome.refused:
-                told = ", ".join(f"{kind} {count}x" if count > 1 else kind for kind, count in kinds.items())
-                lines.append(f"repaired  {_whose(outcome)}: {told}")
-        if self._sandbox == "off":
-            counts += "; sandbox off: learners' code ran with your rights"
-        return [counts, *lines]
-
-
-def _whose(outcome: Outcome) -> str:
-    return f"{outcome.handin.student} {outcome.handin.chapter}"
 
 
 def as_json(records: Iterable[Record]) -> str:
@@ -101,6 +35,13 @@ def as_json(records: Iterable[Record]) -> str:
 def score_tables(records: Iterable[Record]) -> list[Table]:
     """For each chapter, learners down and exercises across."""
     return [_scores(chapter, found) for chapter, found in _by_chapter(by_exercise(records)).items()]
+
+
+def tables_of_run(records: list[Record]) -> list[Any]:
+    """What fits on a screen: everybody's scores, of a large class how it did."""
+    large = len({record.student for record in records}) > _MANY
+    hint = ["autograder report --learners prints everybody's scores"]
+    return [*class_tables(records), *hint] if large else score_tables(records)
 
 
 def _by_chapter(records: Iterable[Record]) -> dict[str, list[Record]]:
@@ -189,6 +130,16 @@ def report(course: Course, *, chapter: str | None = None, learners: bool = False
     scores = score_tables(records) if learners else []
     refused = {(record.student, record.chapter): record.message for record in records if record.kind == "refused"}
     lines = [one_line(f"refused  {student} {name}: {reason}") for (student, name), reason in sorted(refused.items())]
+    lines += [one_line(f"older    {student} {name}: {told}") for student, name, told in _older(course, chapter)]
     places = {"gradebook": course.db_url, "graded notebooks": course.autograded, "feedback": course.feedback}
     found = [f"{name:17} {place}" for name, place in places.items()]
     return [*scores, *class_tables(records), *lines, *found] if records else [f"{course.root}: nothing graded yet"]
+
+
+def _older(course: Course, chapter: str | None) -> list[tuple[str, str, str]]:
+    """The submissions that were graded against an older release: whose, of what, and what is to say of it."""
+    return sorted(
+        (student, name, repair["detail"])
+        for (name, student), entry in last_entries(course).items() if chapter in (None, name) and not entry["refused"]
+        for repair in entry.get("repairs", []) if repair.get("kind") == OLDER
+    )

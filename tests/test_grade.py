@@ -34,7 +34,8 @@ from autograder.course import Course
 from autograder.errors import CourseError
 from autograder.grade import Record, by_exercise, grade, limits_of, stored_records
 from autograder.ledger import refusals, secret_of, state
-from autograder.report import Watch, as_json, class_tables, console, score_tables
+from autograder.progress import Watch, console
+from autograder.report import as_json, class_tables, score_tables
 from autograder.report import report as report_of
 
 
@@ -232,7 +233,7 @@ def test_secret_is_random_and_its_owners_alone(course, tmp_path):
 def test_nothing_is_left_lying_about(course):
     hand_in(course, "ann", answered(released(course), SOLVED))
     grade(course)
-    assert sorted(path.name for path in state(course).iterdir()) == ["log.jsonl", "secret"]
+    assert sorted(path.name for path in state(course).iterdir()) == ["lock", "log.jsonl", "secret"]
 
 
 @pytest.mark.parametrize(("config", "seconds"), [
@@ -435,7 +436,7 @@ def test_commands_print_what_they_promise(course):
     hand_in(course, "ann", answered(released(course), {**SOLVED, "double": noisy}))
     hand_in(course, "ben", b"nonsense")
     made = run("autograder", "grade", str(course.root), "--json", "--jobs", "2", cwd=course.root)
-    assert made.code == 0 and len(json.loads(made.out)) == 8, made.err
+    assert made.code == 3 and len(json.loads(made.out)) == 8, made.err
     runner = CliRunner()
     said = runner.invoke(main, ["grade", str(course.root), "--chapter", "ps1"])
     assert "2 handed in = 1 graded + 1 refused" in said.output and "refused   ben ps1: numbers.ipynb" in said.output
@@ -454,12 +455,12 @@ def test_repairs_are_told(course):
     assert watch.summary() == ["1 handed in = 1 graded + 0 refused", "repaired  ann ps1: edited"]
     entry = json.loads((state(course) / "log.jsonl").read_text())
     assert entry["repairs"][0]["cell"] == "double-tests" and entry["seconds"] > 0
+    assert 50 < entry["memory_mb"] < 5000 and f"at most {entry['memory_mb']} MB" in watch.cost()
 
 
 def test_name_of_a_file_can_forge_no_line_of_the_report(course):
     hand_in(course, "ann", b"{", file="x\n7 handed in = 7 graded\x1b[2K.ipynb")
     told = Watch()
-    told.outcomes = []
     grade(course, sandbox="off", watch=lambda done, total, outcome: told.outcomes.extend([outcome] if outcome else []))
     lines = [*told.summary(), *(part for part in report_of(course) if isinstance(part, str))]
     assert any("x\ufffd7 handed in" in line for line in lines)

@@ -1,0 +1,111 @@
+"""How a grading changes scores that the gradebook holds, and whose doing a change is: the learner's or the course's."""
+
+import functools
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from autograder.cells import grade_id, is_tests, points
+from autograder.gradebook import Marks
+from autograder.handin import Handin
+from autograder.marking import Marked, Result
+
+
+@dataclass(frozen=True)
+class Change:
+    """One exercise of one learner whose score differs from the gradebook's. A score is None while a person is awaited.
+
+    new: the gradebook has nothing of it yet. ours: the learner handed in the same as before, or the exercise's tests
+    are others now, so that the difference is the course's doing.
+    """
+
+    student: str
+    chapter: str
+    exercise: str
+    before: float | None
+    after: float | None
+    max_points: float
+    new: bool = False
+    ours: bool = False
+    verdict: str = ""
+    message: str = ""
+
+
+Scores = Mapping[tuple[str, str], float | None]
+
+
+def changes_of(
+    handin: Handin, marked: Mapping[str, Marked], before: Mapping[str, Marks | None], scores: Scores,
+    graded: Path, digest: str,
+) -> list[Change]:
+    """The changes that these scores would be, by exercise; `graded` is the folder of what was graded before."""
+    results = {(name, result.cell): result for name, one in marked.items() for result in one.results}
+    basis_in, found = functools.cache(_basis_in), []  # a file is read when its first score differs
+    for (name, cell), after in scores.items():
+        was, new = _score(before.get(name), cell)
+        ours = not new and was != after and name in marked and _is_ours(
+            basis_in(graded / f"{name}.ipynb"), basis(marked[name].notebook, digest), cell)
+        result = results.get((name, cell)) or Result(cell, cell.removesuffix("-tests"), "", 0.0, 0.0, "error")
+        found.append(Change(handin.student, handin.chapter, result.exercise, was, after, result.max_points, new, ours,
+                            result.verdict, result.message))
+    return [change for change in _by_exercise(found) if change.new or change.before != change.after]
+
+
+def _score(marks: Marks | None, cell: str) -> tuple[float | None, bool]:
+    """What the gradebook holds, and whether it holds nothing yet."""
+    mark = marks.cells.get(cell) if marks else None
+    if mark is None:
+        return None, True
+    return (None if mark.auto is None and mark.manual is None else mark.score), False
+
+
+def _by_exercise(found: Iterable[Change]) -> list[Change]:
+    groups: dict[str, list[Change]] = {}
+    for change in found:
+        groups.setdefault(change.exercise, []).append(change)
+    return [_together(group) for group in groups.values()]
+
+
+def _together(parts: list[Change]) -> Change:
+    told = next((part for part in parts if part.before != part.after), parts[0])
+    before, after = ([getattr(part, name) for part in parts] for name in ("before", "after"))
+    return replace(
+        told, before=_sum(before), after=_sum(after), max_points=sum(part.max_points for part in parts),
+        new=all(part.new for part in parts), ours=any(part.ours and part.before != part.after for part in parts),
+    )
+
+
+def _sum(scores: list[float | None]) -> float | None:
+    given = [score for score in scores if score is not None]
+    return sum(given) if len(given) == len(scores) else None
+
+
+# ---- what a score rests on ----------------------------------------------------------------------------------------
+
+
+def basis(graded: NotebookNode, digest: str) -> dict[str, Any]:
+    """What the scores of a graded notebook rest on, to be kept in it: what was handed in, and each test with points."""
+    texts = {grade_id(cell): f"{points(cell)}\n{cell.source}" for cell in graded.cells if is_tests(cell)}
+    return {"handin": digest, "tests": {name: hashlib.sha256(text.encode()).hexdigest()[:16]
+                                        for name, text in texts.items()}}
+
+
+def _basis_in(path: Path) -> dict[str, Any]:
+    """Nothing where nbgrader itself has graded it."""
+    try:
+        kept = nbformat.read(path, as_version=4).metadata["autograder"]["basis"] if path.is_file() else {}
+    except Exception:  # people may have edited it in any way
+        kept = {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _is_ours(old: dict[str, Any], new: dict[str, Any], cell: str) -> bool:
+    if not old or not new:
+        return False
+    tests = [one.get("tests", {}).get(cell) for one in (old, new)]
+    return old.get("handin") == new["handin"] or tests[0] != tests[1]
