@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import nbformat
@@ -16,6 +17,7 @@ SKIPPED = frozenset({"demo", "try"})
 ADDED = "added"
 # More than a learner writes; what is done with a notebook takes time that grows with it.
 MOST_CELLS, MOST_TEXT = 2000, 2_000_000
+_DEPTH = 30  # of nested values
 _MAKE = {
     "code": nbformat.v4.new_code_cell,
     "markdown": nbformat.v4.new_markdown_cell,
@@ -89,57 +91,142 @@ def new_cell(kind: str, text: str) -> NotebookNode:
     return _MAKE[kind](text)
 
 
+def writable(value: Any, depth: int = 0) -> Any:
+    """A value out of JSON such that a file can hold it; ValueError where it is nested too deep."""
+    if depth > _DEPTH:
+        raise ValueError("nested too deep")
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()  # a lone surrogate, which JSON can hold, has no bytes
+    if isinstance(value, dict):
+        return {writable(key): writable(item, depth + 1) for key, item in value.items()}
+    return [writable(item, depth + 1) for item in value] if isinstance(value, list) else value
+
+
 # ---- reading a learner's file -----------------------------------------------------------------------------------
 
+_FORMATS = (
+    (b"%PDF", "a PDF"), (b"PK\x03\x04", "a ZIP archive"), (b"\x1f\x8b", "a compressed file"),
+    (b"\x89PNG", "a picture"), (b"\xff\xd8\xff", "a picture"), (b"\xd0\xcf\x11\xe0", "an office document"),
+)
+_MERGE = re.compile(r"^<<<<<<<( |$)", re.M)
+_LIKE_JSON = ("{", "[", '"')
 
-def parse(raw: bytes) -> NotebookNode:
-    """A learner's file as a notebook of plain cells: text, id, metadata, attachments. `Refused` where it is none."""
-    if not raw.strip():
-        raise Refused("the file is empty; ask for the notebook again")
-    try:
-        data = json.loads(raw.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as problem:
-        where = f"line {problem.lineno}" if isinstance(problem, json.JSONDecodeError) else "not text"
-        raise Refused(f"the file is no notebook: its JSON is damaged or cut off ({where}); ask for it again") from None
-    cells = _cells_of(data)
+Tell = Callable[[str], None]
+
+
+def parse(raw: bytes, tell: Tell = lambda what: None) -> NotebookNode:
+    """A learner's file as a notebook of plain cells: text, id, metadata, attachments. `Refused` where it is none.
+
+    `tell` hears what was odd about the file.
+    """
+    data = _unwrapped(_json(_decoded(raw, tell), tell), tell)
+    cells = _cells_of(data, tell)
     if not cells:
         raise Refused("the notebook has no cells; ask for it again")
     length = sum(len(cell.source) for cell in cells)
     if len(cells) > MOST_CELLS or length > MOST_TEXT:
         raise Refused(f"the notebook has {len(cells)} cells and {length} characters of text, which nobody can have "
                       f"written; at most {MOST_CELLS} and {MOST_TEXT} are graded")
-    meta = data["metadata"] if isinstance(data.get("metadata"), dict) else {}
     # Made by hand: nbformat would draw new ids where two are the same.
+    meta = _plain_metadata(data.get("metadata"), tell)
     return nbformat.from_dict({"nbformat": 4, "nbformat_minor": 5, "metadata": meta, "cells": cells})
 
 
-def _cells_of(data: Any) -> list[NotebookNode]:
-    if isinstance(data, dict) and isinstance(data.get("worksheets"), list):
+def _decoded(raw: bytes, tell: Tell) -> str:
+    if not raw.strip(b" \t\r\n\0"):
+        raise Refused("the file is empty; ask for the notebook again")
+    for start, what in _FORMATS:
+        if raw.startswith(start):
+            raise Refused(f"the file is {what} under a notebook's name; ask for the notebook itself")
+    encoding: str = json.detect_encoding(raw)
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError:
+        encoding = "cp1252"
+        text = raw.decode(encoding, "replace")
+    if encoding != "utf-8":
+        tell(f"was not plain UTF-8; read as {encoding}")
+    whole = text.rstrip("\0")
+    if whole != text:
+        tell("ended in zero bytes; dropped")
+    return whole
+
+
+def _json(text: str, tell: Tell) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise Refused("the file is no notebook: its JSON is nested too deep; ask for it again") from None
+    except ValueError as problem:
+        return _mended(text.lstrip("\ufeff \t\r\n"), f"line {getattr(problem, 'lineno', '?')}", tell)
+
+
+def _mended(text: str, where: str, tell: Tell) -> Any:
+    """What can be read of damaged JSON: a whole notebook with something behind it, or bare line ends in its text."""
+    if _MERGE.search(text):
+        raise Refused(f"the file holds an unfinished git merge ({where}: <<<<<<< and >>>>>>>); ask for it resolved")
+    if text.startswith("<"):
+        raise Refused("the file is a web page, not the notebook; ask for the file itself, downloaded, not 'saved as'")
+    if not text.startswith(_LIKE_JSON):
+        raise Refused(f"the file is no notebook: it begins with {text[:20]!r}; ask for the .ipynb file")
+    try:
+        data, end = json.JSONDecoder(strict=False).raw_decode(text)
+    except (ValueError, RecursionError):
+        raise Refused(f"the file is no notebook: its JSON is damaged or cut off ({where}); ask for it again") from None
+    tell("had something behind its end; left out" if text[end:].strip() else "had control characters in its text")
+    return data
+
+
+def _unwrapped(data: Any, tell: Tell) -> dict[str, Any]:
+    """A notebook out of what programs put around it: Jupyter's own contents API, or JSON in a JSON text."""
+    if isinstance(data, str) and data.lstrip().startswith("{"):
+        tell("was JSON within a text of JSON; unpacked")
+        data = _json(data, tell)
+    if isinstance(data, dict) and "cells" not in data and isinstance(data.get("content"), dict):
+        tell("was a server's answer with the notebook in it; unpacked")
+        data = data["content"]
+    return data if isinstance(data, dict) else {}
+
+
+def _cells_of(data: dict[str, Any], tell: Tell) -> list[NotebookNode]:
+    if isinstance(data.get("worksheets"), list):
         try:
             data = nbformat.convert(nbformat.from_dict(data), 4)
         except Exception:  # an old notebook may be broken in any way
             raise Refused("the notebook's old format can't be converted; save it anew in JupyterLab") from None
-    if not isinstance(data, dict) or not isinstance(data.get("cells"), list):
+        tell("was of an old format; converted")
+    if not isinstance(data.get("cells"), list):
         raise Refused("the file is JSON but no notebook: it has no list of cells; ask for it again")
-    return [cell for item in data["cells"] if (cell := _plain_cell(item)) is not None]
+    return [cell for item in data["cells"] if (cell := _plain_cell(item, tell)) is not None]
 
 
-def _plain_cell(item: Any) -> NotebookNode | None:
+def _plain_cell(item: Any, tell: Tell) -> NotebookNode | None:
     if not isinstance(item, dict) or item.get("cell_type") not in _MAKE:
         return None
     cell = new_cell(item["cell_type"], _text_of(item.get("source", "")))
-    if isinstance(item.get("metadata"), dict):
-        cell.metadata = nbformat.from_dict(item["metadata"])
-    cell["id"] = item["id"] if isinstance(item.get("id"), str) else ""
+    cell.metadata = nbformat.from_dict(_plain_metadata(item.get("metadata", {}), tell))
+    cell["id"] = writable(item["id"]) if isinstance(item.get("id"), str) else ""
     if _are_attachments(item.get("attachments")):
-        cell["attachments"] = nbformat.from_dict(item["attachments"])
+        cell["attachments"] = nbformat.from_dict(writable(item["attachments"]))
     return cell
 
 
+def _plain_metadata(found: Any, tell: Tell) -> dict[str, Any]:
+    try:
+        return writable(found) if isinstance(found, dict) else {}
+    except ValueError:
+        tell("had metadata nested too deep; left out")
+        return {}
+
+
 def _text_of(source: Any) -> str:
-    text = "".join(part for part in source if isinstance(part, str)) if isinstance(source, list) else source
+    if isinstance(source, list):
+        lines = [part for part in source if isinstance(part, str)]
+        # Some programs leave the line ends out.
+        bare = len(lines) > 1 and not any(line.endswith(("\n", "\r")) for line in lines[:-1])
+        source = ("\n" if bare else "").join(lines)
     # A lone surrogate, which JSON can hold, could be written to no file.
-    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
+    return writable(source) if isinstance(source, str) else ""
 
 
 def _are_attachments(found: Any) -> bool:

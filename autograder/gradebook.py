@@ -57,7 +57,7 @@ class Marks:
 def timestamp_of(folder: Path) -> datetime | None:
     """When a submission was handed in, in UTC, from nbgrader's timestamp.txt; None without one. CourseError if bad."""
     path = folder / "timestamp.txt"
-    text = path.read_text(errors="replace").strip() if path.is_file() else ""
+    text = path.read_text(encoding="utf-8-sig", errors="replace").strip() if path.is_file() else ""
     try:
         return parse_utc(text) if text else None
     except (ValueError, OverflowError, TypeError):

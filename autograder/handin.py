@@ -2,14 +2,17 @@
 
 import fnmatch
 import hashlib
+import os
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from nbformat import NotebookNode
 
-from autograder.cells import Refused, grade_id, parse
+from autograder.cells import Refused, grade_id, parse, released, same_text, writable
 from autograder.course import Course
 from autograder.errors import CourseError
 from autograder.rebuild import Repair
@@ -51,38 +54,94 @@ Found = tuple[dict[str, NotebookNode], list[Repair]]
 def find_notebooks(handin: Handin, editions: Mapping[str, NotebookNode]) -> Found:
     """The notebooks of a submission, read, by the name of the edition that each is a copy of.
 
-    A notebook is known by its cells; its file name decides only between two that know as many. `Refused` where there
-    is none at all, or where the only one for an edition can't be read.
+    A notebook is known by its cells; of several that are, one that was written in counts, and then its file name.
+    `Refused` where there is none at all, or where the only one for an edition can't be read.
     """
-    read: dict[Path, NotebookNode] = {}
-    broken: dict[Path, Refused] = {}
-    for path in (path for path in _files(handin.folder) if path.suffix.lower() == ".ipynb"):
-        try:
-            read[path] = parse(path.read_bytes())
-        except Refused as reason:
-            broken[path] = Refused(f"{path.relative_to(handin.folder)}: {reason}")
+    read, broken, repairs = _read(handin.folder)
     if not read:
-        raise next(iter(broken.values()), Refused("no notebook was handed in; ask for it again"))
-    found, repairs = {}, []
+        raise next(iter(broken.values()), Refused(f"no notebook was handed in{_instead(handin.folder)}"))
+    found = {}
     for name, edition in editions.items():
-        best = _best(name, edition, read, alone=len(editions) == 1)
+        ranked = _ranked(name, editions, read)
         named = handin.folder / f"{name}.ipynb"
-        if best is None and named in broken:
+        if not ranked and named in broken:
             raise broken[named]
-        if best is not None:
-            found[name] = read[best]
-            if best != named:
-                repairs.append(Repair("renamed", "", f"{best.name} was taken for {name}.ipynb: its cells are"))
+        if ranked:
+            found[name] = read[ranked[0]]
+            repairs += _told(name, edition, ranked, named)
     if not found:
         raise Refused("no notebook of the assignment was handed in; is it another assignment's?")
     return found, repairs
 
 
-def _best(name: str, edition: NotebookNode, read: Mapping[Path, NotebookNode], *, alone: bool) -> Path | None:
-    ours = _names(edition)
-    scores = {path: (len(ours & _names(nb)), path.stem == name) for path, nb in read.items()}
-    known = [path for path, (shared, named) in scores.items() if shared or named or (alone and len(read) == 1)]
-    return max(known, key=lambda path: scores[path]) if known else None
+def _read(folder: Path) -> tuple[dict[Path, NotebookNode], dict[Path, Refused], list[Repair]]:
+    """The files that are notebooks; those that should be, with what is wrong with them; and what was odd in reading."""
+    read: dict[Path, NotebookNode] = {}
+    broken: dict[Path, Refused] = {}
+    repairs: list[Repair] = []
+    for path in _entries(folder):
+        if path.suffix.lower() == ".ipynb":
+            try:
+                _open(path, read, repairs)
+            except Refused as reason:
+                broken[path] = Refused(f"{writable(str(path.relative_to(folder)))}: {reason}")
+    for path in _entries(folder) if not read else ():  # saved under another kind of name, by a browser say
+        with suppress(Refused):
+            if path.suffix.lower() != ".ipynb":
+                _open(path, read, repairs)
+    return read, broken, repairs
+
+
+def _open(path: Path, read: dict[Path, NotebookNode], repairs: list[Repair]) -> None:
+    told: list[str] = []
+    if path.is_symlink():
+        raise Refused("it is a link, and no link is followed; ask for the file itself")
+    if not path.is_file():
+        raise Refused("it is no file; ask for the notebook again")
+    if path.stat().st_size > _LARGEST:
+        raise Refused(f"it has {path.stat().st_size >> 20} MB, mostly outputs; ask for it with its outputs cleared")
+    try:
+        read[path] = parse(path.read_bytes(), told.append)
+    except OSError as problem:
+        raise Refused(f"it can't be read ({problem.strerror}); give yourself the right to") from None
+    repairs += [Repair("file", "", f"{writable(path.name)[:100]} {what}") for what in dict.fromkeys(told)]
+
+
+def _instead(folder: Path) -> str:
+    """What there is instead of a notebook, as the end of a sentence."""
+    there = ", ".join(writable(path.name)[:40] for path in islice(_entries(folder), 5) if path.name != "timestamp.txt")
+    return f" but {there}; ask for the .ipynb file" if there else "; ask for it again"
+
+
+def _told(name: str, edition: NotebookNode, ranked: list[Path], named: Path) -> list[Repair]:
+    """What there is to say of the choice of a file."""
+    best, *others = ranked
+    said = []
+    if best != named:
+        said.append(Repair("renamed", "", f"{writable(best.name)[:100]} was taken for {name}.ipynb: its cells are"))
+    if others:
+        names = ", ".join(writable(path.name)[:60] for path in others[:4])
+        said.append(Repair("several", "", f"{writable(best.name)[:100]} counts; not {names}"))
+    return said
+
+
+def _ranked(name: str, editions: Mapping[str, NotebookNode], read: Mapping[Path, NotebookNode]) -> list[Path]:
+    """The files that are copies of an edition, the one that counts first."""
+    known = {path: _shared(editions[name], nb) for path, nb in read.items()
+             if all(_shared(editions[name], nb) >= _shared(other, nb) for other in editions.values())}
+    most = max(known.values(), default=0)
+    copies = [path for path, shared in known.items() if shared and 2 * shared >= most]
+    if not copies:  # no cell is known by its id or its text, so its name must do, or that there is no other
+        copies = [path for path in read if path.stem == name or (len(read) == len(editions) == 1)]
+    ours = {released(cell) for cell in editions[name].cells}
+    written = {path: any(same_text(cell.source) not in ours for cell in read[path].cells) for path in copies}
+    return sorted(copies, key=lambda path: (not written[path], path.stem != name, -known.get(path, 0), path))
+
+
+def _shared(edition: NotebookNode, nb: NotebookNode) -> int:
+    """How many cells of an edition a notebook has: by id, or where it has lost its ids, by their text."""
+    texts = {released(cell) for cell in edition.cells} - {""}
+    return max(len(_names(edition) & _names(nb)), len(texts & {same_text(cell.source) for cell in nb.cells}))
 
 
 def _names(nb: NotebookNode) -> set[str]:
@@ -90,14 +149,21 @@ def _names(nb: NotebookNode) -> set[str]:
     return {name for cell in nb.cells for name in (grade_id(cell), cell.get("id", "")) if name}
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """The plain files of a folder; a link could lead anywhere, so none is followed."""
+def _entries(folder: Path) -> Iterator[Path]:
+    """All that lies in a folder and below but the folders themselves; a link could lead anywhere: none is followed."""
     for path in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ():
-        if path.is_symlink() or any(fnmatch.fnmatch(path.name, pattern) for pattern in _IGNORED):
+        if any(fnmatch.fnmatch(path.name, pattern) for pattern in _IGNORED):
             continue
-        if path.is_dir():
-            yield from _files(path)
-        elif path.is_file() and path.stat().st_size <= _LARGEST:
+        if path.is_dir() and not path.is_symlink():
+            yield from _entries(path)
+        else:
+            yield path
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The plain files of a folder that can be read."""
+    for path in _entries(folder):
+        if not path.is_symlink() and path.is_file() and path.stat().st_size <= _LARGEST and os.access(path, os.R_OK):
             yield path
 
 

@@ -41,12 +41,13 @@ from autograder.cells import (
     points,
     released,
     same_text,
+    writable,
 )
 from autograder.checks import EXERCISES
 from autograder.errors import CourseError
 from autograder.judge import Trial, Verdict
 from autograder.kernels import DEAD, TIME, Ran, Session, Stopped
-from autograder.outputs import error_output, writable
+from autograder.outputs import error_output
 from autograder.wire import Raised, Seen
 
 # The judge seeds torch's generators and catches what the catalogue's answers print: one at a time.

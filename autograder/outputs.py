@@ -6,9 +6,11 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
+from autograder.cells import writable
+
 # As much as nbgrader keeps of a stream and of a traceback; then limits that nbgrader has not.
 LINES, TRACEBACK, TEXT, DATA, COUNT = 1000, 100, 200_000, 8_000_000, 200
-ERRORS, LINE, NAME, DEPTH = 20, 5000, 200, 30
+ERRORS, LINE, NAME = 20, 5000, 200
 CUT = "... Output truncated ..."
 
 
@@ -105,14 +107,3 @@ def _short_error(output: NotebookNode) -> NotebookNode:
 
 def _cut(value: Any, most: int) -> str:
     return str(writable(value))[:most]
-
-
-def writable(value: Any, depth: int = 0) -> Any:
-    """A value out of JSON such that a file can hold it; ValueError where it is nested too deep."""
-    if depth > DEPTH:
-        raise ValueError("nested too deep")
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()  # a lone surrogate, which JSON can hold, has no bytes
-    if isinstance(value, dict):
-        return {writable(key): writable(item, depth + 1) for key, item in value.items()}
-    return [writable(item, depth + 1) for item in value] if isinstance(value, list) else value

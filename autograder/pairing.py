@@ -1,33 +1,32 @@
 """Which cell of a submission is which of ours: by nbgrader's id, by cell id, and where those are gone by content."""
 
-import ast
 import difflib
-import re
 from dataclasses import dataclass, field
 
 from nbformat import NotebookNode
 
 from autograder.cells import grade_id, is_answer, is_graded, released, same_text
+from autograder.statements import defined
 
 # From here on two texts are versions of one cell: a stub and an answer to it share signature and docstring.
 ALIKE = 0.5
 
 _COMPARED = 20_000  # characters: the time it takes grows with the product of both lengths
 
-_HEAD = re.compile(r"^(?:async +def|def|class) +(\w+)", re.M)
-
 Cells = list[NotebookNode]
 
 
 @dataclass
 class Pairs:
-    """`chosen[ours] = theirs` by place; `copies[ours]` are further cells of theirs under the same id.
+    """`chosen[ours] = theirs` by place; `copies[ours]` are further cells of theirs under the same id,
+    `used` those that went into an answer beside its own.
 
     `sure`: is theirs a copy of ours at all? Chapters share a set-up cell, and blank written answers look alike.
     """
 
     chosen: dict[int, int] = field(default_factory=dict)
     copies: dict[int, list[int]] = field(default_factory=dict)
+    used: set[int] = field(default_factory=set)
     sure: bool = False
 
     def open(self, ours: Cells) -> list[int]:
@@ -91,19 +90,10 @@ def _by_text(ours: Cells, theirs: Cells, pairs: Pairs) -> None:
 def _by_name(ours: Cells, theirs: Cells, pairs: Pairs) -> None:
     """An answer that defines what the stub defines; of several the last, as it is when the cells run in order."""
     for place in pairs.open(ours):
-        wanted = _defined(ours[place].source) if is_answer(ours[place]) else set()
-        found = [index for index in pairs.free(theirs) if wanted & _defined(theirs[index].source)]
+        wanted = defined(ours[place].source) if is_answer(ours[place]) else set()
+        found = [index for index in pairs.free(theirs) if wanted & defined(theirs[index].source)]
         if found:
             pairs.chosen[place] = found[-1]
-
-
-def _defined(text: str) -> set[str]:
-    """The functions and classes at the top level; also of text that does not parse, from its lines."""
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    try:
-        return {node.name for node in ast.parse(text).body if isinstance(node, kinds)}
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set(_HEAD.findall(text))
 
 
 def _by_place(ours: Cells, theirs: Cells, pairs: Pairs) -> None:

@@ -4,9 +4,7 @@ Pure: notebooks in, a notebook out. From the learner come the text of answers an
 cells, points, tags, ids and kernelspec are ours again, and every repair is told.
 """
 
-import ast
 import copy
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +26,7 @@ from autograder.cells import (
     tags,
 )
 from autograder.pairing import Pairs, pair
+from autograder.statements import assigned, beyond, binding, new_definitions, parsed
 
 _OURS = ("grade", "solution", "locked", "task", "points")
 
@@ -75,9 +74,10 @@ def rebuild(source: NotebookNode, submitted: NotebookNode) -> tuple[NotebookNode
     for place, cell in enumerate(work.ours):
         chosen = pairs.chosen.get(place)
         if chosen is None:
-            _put_back(work, cell)
+            _put_back(work, cell, _merged(place, pairs, source.cells, submitted.cells))
         else:
             _take_over(work, place, submitted.cells[chosen])
+            _rejoin(work, place, pairs, submitted.cells)
     _tell_places(work, pairs)
     _add_theirs(work, pairs, source.cells, submitted.cells)
     return _assemble(source, work), work.repairs
@@ -92,12 +92,43 @@ def _tell_notebook(work: _Work, source: NotebookNode, submitted: NotebookNode) -
         work.tell("release", "", f"made from release {theirs['release']!r}; graded against {ours.get('release')!r}")
 
 
-def _put_back(work: _Work, cell: NotebookNode) -> None:
-    if is_answer(cell):
+def _put_back(work: _Work, cell: NotebookNode, merged: str) -> None:
+    if is_answer(cell) and merged:
+        cell.source = merged
+        work.tell("merged", grade_id(cell), "the answer stood in another cell; taken from there")
+    elif is_answer(cell):
         cell.source = SECRET.sub("", cell.source)
         work.tell("missing", grade_id(cell), "the answer cell was gone; counted as not answered")
     elif grade_id(cell):
         work.tell("missing", grade_id(cell), "the cell was gone; put back")
+
+
+def _merged(place: int, pairs: Pairs, ours: list[NotebookNode], theirs: list[NotebookNode]) -> str:
+    """An answer without a cell of its own, out of a cell of ours that it was merged into; "" where it is in none."""
+    wanted = assigned(ours[place].source) if is_answer(ours[place]) and ours[place].cell_type == "code" else set()
+    for other, index in sorted(pairs.chosen.items(), reverse=True):
+        text = theirs[index].source
+        if wanted and same_text(text) != released(ours[other]) and (found := binding(text, wanted)):
+            # Of a cell that is ours again everything of theirs would be lost.
+            return found if is_answer(ours[other]) else beyond(SECRET.sub("", ours[other].source), text)
+    return ""
+
+
+def _rejoin(work: _Work, place: int, pairs: Pairs, theirs: list[NotebookNode]) -> None:
+    """An answer that was split within a statement: neither part is Python, both together are."""
+    cell, index = work.ours[place], pairs.chosen[place]
+    if not is_answer(cell) or cell.cell_type != "code":
+        return
+    parts = {index, *pairs.free(theirs), *pairs.copies.get(place, ())}
+    for first, last in ((index - 1, index), (index, index + 1), (index - 2, index), (index, index + 2)):
+        group = list(range(first, last + 1))
+        texts = [theirs[one].source for one in group if one in parts]
+        joined = "\n".join(texts)
+        if len(texts) == len(group) and any(parsed(text) is None for text in texts) and parsed(joined) is not None:
+            cell.source = joined
+            pairs.used.update(set(group) - {index})
+            work.tell("split", grade_id(cell), f"the answer stood in {len(group)} cells; together again")
+            return
 
 
 def _take_over(work: _Work, place: int, theirs: NotebookNode) -> None:
@@ -128,33 +159,6 @@ def _kept(cell: NotebookNode, theirs: NotebookNode) -> str:
     return new_definitions(cell.source, theirs.source) if cell.cell_type == "code" else ""
 
 
-def new_definitions(ours: str, theirs: str) -> str:
-    """The imports, functions and classes at the top level of `theirs` whose names `ours` does not bind."""
-    try:
-        known = {name for node in ast.parse(ours).body for name in _bound(node)}
-        body = ast.parse(theirs).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    lines = [line.encode() for line in re.split(r"\r\n|\r|\n", theirs)]
-    fresh = [node for node in body if _bound(node) and not known & set(_bound(node))]
-    return "\n".join(_segment(lines, node) for node in fresh)
-
-
-def _segment(lines: list[bytes], node: ast.stmt) -> str:
-    """The text of a node, its decorators with it; ast.get_source_segment splits the whole text for every node."""
-    decorators = getattr(node, "decorator_list", [])
-    own = lines[(decorators[0] if decorators else node).lineno - 1 : node.end_lineno]
-    own[-1] = own[-1][: node.end_col_offset]
-    own[0] = own[0] if decorators else own[0][node.col_offset :]
-    return b"\n".join(own).decode()
-
-
-def _bound(node: ast.stmt) -> list[str]:
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return [alias.asname or alias.name.split(".")[0] for alias in node.names]
-    return [node.name] if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else []
-
-
 def _tell_metadata(work: _Work, cell: NotebookNode, theirs: NotebookNode) -> None:
     name, ours, meta = grade_id(cell), cell.metadata["nbgrader"], theirs.metadata.get("nbgrader", {})
     if cell.cell_type != theirs.cell_type:
@@ -183,7 +187,9 @@ def _add_theirs(work: _Work, pairs: Pairs, ours: list[NotebookNode], theirs: lis
     for index, cell in enumerate(theirs):
         if index in place_of:
             last = place_of[index]
-        elif index not in copy_of or same_text(cell.source) != released(ours[copy_of[index]]):
+        elif index in pairs.used or (index in copy_of and same_text(cell.source) == released(ours[copy_of[index]])):
+            continue
+        else:
             work.add(last, cell.cell_type, cell.source, cell.get("attachments"))
 
 

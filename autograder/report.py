@@ -130,16 +130,18 @@ def report(course: Course, *, chapter: str | None = None, learners: bool = False
     scores = score_tables(records) if learners else []
     refused = {(record.student, record.chapter): record.message for record in records if record.kind == "refused"}
     lines = [one_line(f"refused  {student} {name}: {reason}") for (student, name), reason in sorted(refused.items())]
-    lines += [one_line(f"older    {student} {name}: {told}") for student, name, told in _older(course, chapter)]
+    lines += _older(course, chapter)
     places = {"gradebook": course.db_url, "graded notebooks": course.autograded, "feedback": course.feedback}
     found = [f"{name:17} {place}" for name, place in places.items()]
     return [*scores, *class_tables(records), *lines, *found] if records else [f"{course.root}: nothing graded yet"]
 
 
-def _older(course: Course, chapter: str | None) -> list[tuple[str, str, str]]:
-    """The submissions that were graded against an older release: whose, of what, and what is to say of it."""
-    return sorted(
-        (student, name, repair["detail"])
-        for (name, student), entry in last_entries(course).items() if chapter in (None, name) and not entry["refused"]
-        for repair in entry.get("repairs", []) if repair.get("kind") == OLDER
-    )
+def _older(course: Course, chapter: str | None) -> list[str]:
+    """Which submissions were graded against an older release, a line for each release."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for (name, student), entry in last_entries(course).items():
+        for repair in entry.get("repairs", []) if chapter in (None, name) and not entry["refused"] else ():
+            if repair.get("kind") == OLDER:
+                found.setdefault((name, repair["detail"]), []).append(student)
+    return [one_line(f"older    {name}: {len(who)} {told}: {', '.join(sorted(who))}")
+            for (name, told), who in sorted(found.items())]

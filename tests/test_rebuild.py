@@ -25,7 +25,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from autograder.cells import Refused, is_added, parse
-from autograder.rebuild import new_definitions, rebuild
+from autograder.rebuild import rebuild
+from autograder.statements import new_definitions
 
 STUB = "def {}(x):\n    # YOUR CODE HERE\n    raise NotImplementedError()"
 
@@ -279,13 +280,13 @@ def test_notebook_of_another_assignment_is_refused():
     (b"", "empty"),
     (b"  \n", "empty"),
     (b'{"cells": [', "cut off"),
-    (b"<html>", "damaged"),
+    (b"<html>", "web page"),
     (b"[1, 2]", "no list of cells"),
     (b'{"cells": 3}', "no list of cells"),
     (b'{"cells": []}', "no cells"),
     (b'{"cells": [{"cell_type": "nonsense"}]}', "no cells"),
-    (b"[" * 100_000, "damaged"),
-    ("<<<<<<< HEAD\n{}".encode("utf-16"), "not text"),
+    (b"[" * 100_000, "too deep"),
+    ("<<<<<<< HEAD\n{}".encode("utf-16"), "unfinished git merge"),
 ])
 def test_what_is_no_notebook_is_refused_with_the_reason(raw, reason):
     with pytest.raises(Refused, match=reason):
