@@ -5,7 +5,6 @@ list: for every place the name, and "" or what was not as in a run that nobody d
 process; learners' code runs in it, without a kernel: what is looked at here is the gradebook and the folders.
 """
 
-import ast
 import hashlib
 import json
 import os
@@ -14,49 +13,21 @@ import signal
 import sqlite3
 import sys
 import threading
-from contextlib import nullcontext
 from pathlib import Path
 
-import nbformat
+import inprocess
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from autograder import grade as pipeline
-from autograder import journal, ledger, saving
+from autograder import handin, journal, ledger, marking, rebuild, saving
 from autograder.course import Course
-from autograder.kernels import Ran
-from autograder.outputs import error_output
 
-WORKERS = ("find_notebooks", "copy_files", "rebuild", "mark", "write_graded")
+WORKERS = ((handin, "find_notebooks"), (handin, "copy_files"), (rebuild, "rebuild"), (marking, "mark"),
+           (saving, "write_graded"))
 # What takes part in a save, and every line of it is a place to be killed at.
 TRACED = {module.__file__: Path(module.__file__).stem for module in (saving, journal, ledger)}
 STEPS = {"_tried", "_entered", "_note", "_finish", "begin", "swap", "_move", "_remove", "end", "log"}
-
-
-class InProcess:
-    """Stands in for a session: runs cells here."""
-
-    peak = 0
-
-    def __init__(self, *args, **options):
-        self.names = {}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def run(self, code, timeout=None):
-        tree = ast.parse(code)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        try:
-            exec(compile(tree, "cell", "exec"), self.names)
-            value = eval(compile(ast.Expression(last.value), "cell", "eval"), self.names) if last else None
-        except Exception as error:
-            return Ran([error_output(type(error).__name__, str(error))])
-        data = {"text/plain": repr(value)}
-        return Ran([] if value is None else [nbformat.v4.new_output("execute_result", data=data, execution_count=1)])
 
 
 def die(*_):
@@ -89,9 +60,9 @@ def grade(folder, **words):
     pipeline.grade(Course(folder), sandbox="off", **words)
 
 
-def patched(name, *, before, call):
-    """A function of the pipeline that kills the process before or after its n-th call."""
-    original, count = getattr(pipeline, name), [0]
+def patched(home, name, *, before, call):
+    """A function of the pipeline that kills the process before or after its n-th call, wherever it is called."""
+    original, count = getattr(home, name), [0]
 
     def instead(*args, **words):
         count[0] += 1
@@ -102,7 +73,9 @@ def patched(name, *, before, call):
             die()
         return result
 
-    setattr(pipeline, name, instead)
+    for module in [module for key, module in sys.modules.items() if key.startswith("autograder.")]:
+        if getattr(module, name, None) is original:
+            setattr(module, name, instead)
 
 
 def tracing(place):
@@ -198,7 +171,7 @@ def tried(template, folder, plant, wanted):
 
 
 def main(template, work):
-    pipeline.Session, pipeline._forge = InProcess, lambda *_: nullcontext()
+    inprocess.install()
     shutil.copytree(template, work / "warm")
     grade(work / "warm")  # forks find SQLAlchemy's statements made
     assert threading.active_count() == 1
@@ -207,8 +180,8 @@ def main(template, work):
     lines = reached(undisturbed)
     wanted = state_of(undisturbed)
     shutil.rmtree(undisturbed)
-    places = {f"{'before' if before else 'after'} {name}": (lambda n=name, b=before: patched(n, before=b, call=2))
-              for name in WORKERS for before in (True, False)}
+    places = {f"{'before' if before else 'after'} {at[1]}": (lambda at=at, b=before: patched(*at, before=b, call=2))
+              for at in WORKERS for before in (True, False)}
     for file, line, count in lines:
         # The last time: by then something has been saved.
         places[f"{TRACED[file]}:{line}"] = lambda at=(file, line, count): tracing(at)

@@ -46,15 +46,17 @@ def test_what_a_killed_run_leaves_ends_and_the_next_run_removes_it(course, tmp_p
     for student in again.students("ps1"):
         hand_in(again, student, answered(released(again), {"double": "import time\ntime.sleep(4)"}))
     running = start("autograder", "grade", str(again.root), "--yes", cwd=again.root)
-    kernels = psutil.Process(running.pid)
-    ended_after(60, lambda: len(kernels.children(recursive=True)) >= 3)
-    below = kernels.children(recursive=True)
-    zygote = next(one for one in below if "autograder.sandbox.zygote" in one.cmdline())
-    place = Path(zygote.cwd()).parent
-    assert place.name.startswith("grading-") and list(state(again).glob("run-*"))
-    running.kill()
-    running.communicate()
-    ended_after(20, lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in below))
+    try:
+        kernels = psutil.Process(running.pid)
+        ended_after(300, lambda: len(kernels.children(recursive=True)) >= 3)
+        below = kernels.children(recursive=True)
+        zygote = next(one for one in below if "autograder.sandbox.zygote" in one.cmdline())
+        place = Path(zygote.cwd()).parent
+        assert place.name.startswith("grading-") and list(state(again).glob("run-*"))
+    finally:
+        running.kill()
+        running.communicate()
+    ended_after(100, lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in below))
     assert place.is_dir()
     grade(again, student="refused", sandbox="off", yes=True)
     assert not place.exists()

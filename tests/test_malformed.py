@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import inprocess
 import nbformat
 import pytest
 from classroom import (
@@ -398,18 +399,31 @@ timed("time-empty", "")
 CLEAN = []
 
 
-@pytest.fixture(scope="module")
-def graded(tmp_path_factory):
-    course = make_course(tmp_path_factory.mktemp("malformed") / "course")
+# What a kernel has to do with; around it, a stand-in shows the same and costs nothing.
+WITH_KERNEL = ("zero-byte-in-an-answer", "half-characters-in-an-answer", "source-cr", "source-crlf", "outputs-huge",
+               "split-within-a-function", "merged-into-its-tests", "no-unicode-in-name", "beside-other-files", "utf-16",
+               "attachments", "folder-instead", "line-end-in-name")
+
+
+def class_of(folder, names):
+    """A course in which each case is handed in, and two right submissions among them."""
+    course = make_course(folder)
     CLEAN[:] = [json.loads(json.dumps(released(course)))]
     solved = answered(released(course), SOLVED)
-    for name, one in CASES.items():
-        folder = course.path(course.submitted, name, "ps1")
-        folder.mkdir(parents=True)
-        one.put(folder, json.loads(json.dumps(solved)))
+    for name in names:
+        place = course.path(course.submitted, name, "ps1")
+        place.mkdir(parents=True)
+        CASES[name].put(place, json.loads(json.dumps(solved)))
     for student in ("aa-right", "zz [x] o'neill ✓"):
         hand_in(course, student, solved)
-    with Watch("off") as watch:
+    return course
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    course = class_of(tmp_path_factory.mktemp("malformed") / "course", CASES)
+    with pytest.MonkeyPatch.context() as patch, Watch("off") as watch:
+        inprocess.install(patch.setattr)
         grade(course, jobs=2, sandbox="off", watch=watch)
     return course, watch, marks(course), last_entries(course)
 
@@ -457,3 +471,11 @@ def test_file_that_may_not_be_read_is_refused_with_the_reason(graded, tmp_path, 
     monkeypatch.setattr(Path, "read_bytes", forbidden)
     with pytest.raises(Exception, match=r"numbers.ipynb: it can't be read \(Permission denied\); give yourself"):
         find_notebooks(Handin("ann", "ps1", tmp_path), {"numbers": nbformat.from_dict(CLEAN[0])})
+
+
+def test_kernels_give_the_same(graded, tmp_path):
+    course = class_of(tmp_path / "course", WITH_KERNEL)
+    grade(course, jobs=2, sandbox="off")
+    found = marks(course)
+    assert found == {key: mark for key, mark in graded[2].items() if key in found}
+    assert {who for who, _ in found} >= {name for name in WITH_KERNEL if not CASES[name].refused}

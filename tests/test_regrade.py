@@ -5,9 +5,9 @@ import json
 import shutil
 import subprocess
 import sys
-from contextlib import nullcontext
 from types import SimpleNamespace
 
+import inprocess
 import nbformat
 import pytest
 from classroom import (
@@ -33,7 +33,6 @@ from autograder.editions import keep, release_of
 from autograder.errors import CourseError
 from autograder.grade import grade
 from autograder.gradebook import Book, register
-from autograder.kernels import forge
 from autograder.ledger import alone, last_entries, state
 from autograder.progress import Watch
 from autograder.report import report
@@ -47,10 +46,9 @@ def stamped(nb, release):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_zygote():
-    """All gradings of this file fork from one process, which takes seconds to start."""
-    with forge(sandboxed=False) as warm, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autograder.grade._forge", lambda *_: nullcontext(warm))
+def no_kernels():
+    with pytest.MonkeyPatch.context() as patch:
+        inprocess.install(patch.setattr)
         yield
 
 
