@@ -43,6 +43,8 @@ class IsPermutationEquivariant(Exercise):
     name, chapter = "is_permutation_equivariant", CHAPTER
 
     def cases(self, rng: np.random.Generator) -> Iterable[Case]:
+        still = [self._try(rng, kind, 2, 5, 3, perm=np.arange(5)) for kind in ("table", "convolution")]
+        yield Case(note="a perm that leaves every token where it is", extra={"tried": still})
         cycle = np.array([1, 2, 0])  # not its own inverse; token 2 keeps its left neighbour
         kinds = rng.permutation(["attention", "mean", "table", "sorted", "convolution"])
         square = [self._try(rng, str(kind), 3, 3, 3, perm=cycle) for kind in kinds]
@@ -51,11 +53,12 @@ class IsPermutationEquivariant(Exercise):
         yield Case(note="the layer returns (output, None)", extra={"tried": pair})
         noisy = [self._try(rng, k, 2, 5, 3, dropout=0.5, training=True) for k in ("attention", "tokenwise", "last")]
         yield Case(note="a layer with dropout, in train mode", extra={"tried": noisy})
-        yield Case(note="layers in eval mode", extra={"tried": [self._any(rng, training=False) for _ in range(4)]})
-        yield Case(note="various layers", extra={"tried": [self._any(rng) for _ in range(6)]})
+        yield Case(note="layers in eval mode", extra={"tried": [self._any(rng, training=False) for _ in range(3)]})
+        yield Case(note="various layers", extra={"tried": [self._any(rng) for _ in range(4)]})
         yield Case(note="the tolerance atol", extra={"tried": self._tolerances(rng)})
-        still = [self._try(rng, kind, 2, 4, 3, perm=np.arange(4)) for kind in ("table", "convolution")]
-        yield Case(note="a perm that leaves every token where it is", extra={"tried": still})
+        yield Case(note="differences of one sign", extra={"tried": [self._one_sided(rng, up) for up in (True, False)]})
+        yield Case(note="a difference in few places", extra={"tried": self._few_places(rng)})
+        yield Case(note="one sequence obeys, the next does not", extra={"tried": [self._try(rng, "later table", 2, 4, 3)]})
 
     def _any(self, rng: np.random.Generator, *, training: bool = True) -> _Tried:
         """A layer of either truth with the same chance."""
@@ -68,25 +71,52 @@ class IsPermutationEquivariant(Exercise):
 
     def _tolerances(self, rng: np.random.Generator) -> list[_Tried]:
         small: dict[str, Any] = {"scale": 1e-3}
+        waves = np.array([[0.3], [-0.3], [0.3], [-0.3]]) * rng.choice([-1, 1], 3)
+        near = {"weight": waves, "perm": np.array([1, 2, 3, 0]), "keyword": {"atol": 0.7}, "truth": True}
+        far = {"weight": 1000 + 0.003 * np.arange(4.0)[:, None] * np.ones((4, 3)), "truth": False}
         return [
             self._try(rng, "table", 2, 4, 3, **small),
             self._try(rng, "table", 2, 4, 3, **small, keyword={"atol": 0.1}),
             self._try(rng, "table", 2, 4, 3, **small, positional=(0.1,)),
             self._try(rng, "attention", 2, 4, 3, dtype="float64", keyword={"atol": 1e-10}),
+            self._try(rng, "table", 2, 4, 3, **near),  # each entry is near enough, their norm and their sum are not
+            self._try(rng, "table", 2, 4, 3, **far),  # a share of the numbers is more than atol here
         ]
+
+    def _one_sided(self, rng: np.random.Generator, up: bool) -> _Tried:
+        """The layer adds something to x alone (`up`), or to the reordered x alone: all differences have one sign."""
+        x = np.sort(rng.standard_normal((2, 4, 3)), axis=1)
+        perm = np.array([3, 0, 1, 2])
+        weight = np.abs(rng.standard_normal((1, 3))) + 0.1
+        return self._try(rng, "ascent", 2, 4, 3, perm=perm, weight=weight, x=x if up else x[:, ::-1].copy(), truth=False)
+
+    def _few_places(self, rng: np.random.Generator) -> list[_Tried]:
+        """A table with one number that is not 0, and a tolerance that lies between that and the mean difference."""
+        tried = []
+        for row, column in ((0, 0), (3, 2)):
+            weight = np.zeros((4, 3))
+            weight[row, column] = rng.choice([-0.01, 0.01])
+            options = {"weight": weight, "keyword": {"atol": 0.005}, "truth": False}
+            tried.append(self._try(rng, "table", 2, 4, 3, perm=np.array([1, 0, 3, 2]), **options))
+        return tried
 
     def _try(
         self, rng: np.random.Generator, kind: str, B: int, n: int, d: int, *, perm: np.ndarray | None = None,
         as_tuple: bool = False, dropout: float = 0.0, training: bool = True, scale: float = 1.0,
         dtype: str = "float32", positional: tuple[float, ...] = (), keyword: dict[str, float] | None = None,
+        x: np.ndarray | None = None, weight: np.ndarray | None = None, truth: bool | None = None,
     ) -> _Tried:  # fmt: skip
         perm = _moving(rng, n) if perm is None else perm
-        weight = normal(rng, (n if kind == "table" else d, d), dtype, scale=scale if kind == "table" else d**-0.5)
+        marks = "table" in kind
+        if weight is None:
+            weight = rng.standard_normal((n if marks else d, d)) * (scale if marks else d**-0.5)
         atol = [*positional, *(keyword or {}).values(), 1e-5][0]
-        truth = EQUIVARIANT[kind] or bool((perm == np.arange(n)).all()) or scale < atol / 10
+        if truth is None:
+            truth = EQUIVARIANT.get(kind, False) or bool((perm == np.arange(n)).all()) or scale < atol / 10
         return {
-            "make": (kind, weight), "options": {"dropout": dropout, "as_tuple": as_tuple}, "training": training,
-            "x": normal(rng, (B, n, d), dtype), "perm": tensor(perm, "int64"),
+            "make": (kind, tensor(weight, dtype)), "options": {"dropout": dropout, "as_tuple": as_tuple},
+            "training": training,
+            "x": normal(rng, (B, n, d), dtype) if x is None else tensor(x, dtype), "perm": tensor(perm, "int64"),
             "positional": positional, "keyword": keyword or {}, "truth": truth,
         }  # fmt: skip
 
@@ -97,7 +127,7 @@ class IsPermutationEquivariant(Exercise):
             plan.mode(layer, tried["training"])
             inputs = plan.put(tried["x"]), plan.put(tried["perm"])
             names["results"].append(plan.call(ANSWER, layer, *inputs, *tried["positional"], **tried["keyword"]))
-            names["modes"].append(plan.look(layer.training))
+            names["modes"].append([plan.look(layer.training), plan.look(layer.dropout.training)])
             names["logs"].append(plan.log(layer))
             names["after"].append([plan.look(ref) for ref in (*inputs, layer.weight)])
         return dict(names)
@@ -107,11 +137,12 @@ class IsPermutationEquivariant(Exercise):
             kind, weight = tried["make"]
             got = _truth(seen.results[i])
             unchanged(seen.after[i], [tried["x"], tried["perm"], weight])
-            expect(not any(seen.logs[i]), "eval mode", "the layer was called in train mode, where dropout is at work: "
+            expect(not any(map(any, seen.logs[i])), "eval mode", "the layer was called in train mode, where dropout is at work: "
                    "put it into eval mode first")  # fmt: skip
             mode = "train" if tried["training"] else "eval"
-            expect(seen.modes[i] == tried["training"], "mode restored", f"the layer came in {mode} mode and should be "
-                   f"in {mode} mode again afterwards")  # fmt: skip
+            part = "" if seen.modes[i][0] != tried["training"] else ", and all its parts, the dropout inside, too"
+            expect(seen.modes[i] == [tried["training"]] * 2, "mode restored", f"the layer came in {mode} mode and "
+                   f"should be in {mode} mode again afterwards{part}")  # fmt: skip
             expect(got == tried["truth"], "value", f"{got} is not the answer for a layer that {_DOES[kind]}, perm = "
                    f"{tried['perm'].value().tolist()}")  # fmt: skip
 
@@ -121,7 +152,8 @@ _DOES = {
     "mean": "puts the same mean everywhere", "causal attention": "is self-attention over earlier tokens",
     "cumulative sum": "sums up all tokens so far", "table": "adds a vector to each position",
     "convolution": "adds to each token its left neighbour", "last": "puts the last token everywhere",
-    "sorted": "sorts along the sequence",
+    "sorted": "sorts along the sequence", "later table": "adds a vector to each position of the second sequence",
+    "ascent": "adds something to all tokens if the first is smaller than the second",
 }  # fmt: skip
 
 

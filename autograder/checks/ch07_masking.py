@@ -406,12 +406,14 @@ class LeaksFuture(Exercise):
         kinds = ("causal", "strictly causal", "constant", "one ahead", "the future alone")
         yield Case(note="; ".join(kinds), extra={"models": [self._model(rng, 3, kind) for kind in kinds]})
         yield Case(note="output 1 of 4 sees the last token alone", extra={"models": [self._model(rng, 4, (0, 3))]})
-        drawn = [self._drawn(rng) for _ in range(6)]
+        drawn = [self._drawn(rng) for _ in range(5)]
         yield Case(note="several models, causal and not", extra={"models": drawn[:3]})
         yield Case(note="more models, causal and not", extra={"models": drawn[3:]})
         zeros = [self._model(rng, 3, (0, 1), ids=ids) for ids in (0, 1, -1)]
         yield Case(note="ids all alike", extra={"models": zeros})
-        more = [self._drawn(rng, dropout=0.5, training=True) for _ in range(3)]
+        signs = [self._model(rng, 3, (0, 2), ids=ids, leak=-0.7) for ids in (0, -1)]  # what is put moves outputs one way
+        yield Case(note="ids all alike, all the smallest or all the largest", extra={"models": signs})
+        more = [self._drawn(rng, dropout=0.5, training=True) for _ in range(2)]
         more.insert(0, self._model(rng, 3, "causal", dropout=0.5, training=True))
         yield Case(note="dropout, in train mode", extra={"models": more})
         yield Case(note="a small leak", extra={"models": [self._model(rng, 3, (i, i + 1), leak=3e-4) for i in (0, 1)]})
@@ -419,6 +421,8 @@ class LeaksFuture(Exercise):
         yield Case(note="a difference below atol", extra={"models": below})
         loose = [self._model(rng, 3, (1, 2), leak=leak, atol=1e-3) for leak in (1e-4, 2.0)]
         yield Case(note="atol given", extra={"models": loose})
+        yield Case(note="a small change of large outputs", extra={"models": [self._large(rng)]})
+        yield Case(note="a change in one output of many", extra={"models": [self._hidden_in_the_mean(rng)]})
 
     def _drawn(self, rng: np.random.Generator, **options: Any) -> dict[str, Any]:
         n = int(rng.integers(3, 6))
@@ -428,9 +432,11 @@ class LeaksFuture(Exercise):
     def _model(
         self, rng: np.random.Generator, n: int, what: str | tuple[int, int], *, leak: float = 0.7,
         ids: int | None = None, dropout: float = 0.0, training: bool = False, atol: float | None = None,
+        V: int = 0, scale: float = 1.0,
     ) -> dict[str, Any]:  # fmt: skip
         """A model of n positions: `what` names its mix, or is the (output, token) above the diagonal with `leak`."""
-        B, V, d = int(rng.integers(2, 4)), int(rng.integers(5, 8)), 3
+        B, d = int(rng.integers(2, 4)), 3
+        V = V or int(rng.integers(5, 8))
         full = rng.uniform(0.2, 0.6, (n, n)) * rng.choice([-1, 1], (n, n))
         where = (n - 2, n - 1) if what == "one ahead" else what
         mix = {"strictly causal": np.tril(full, -1), "constant": 0 * full, "the future alone": np.triu(full, 1)}.get(
@@ -439,11 +445,30 @@ class LeaksFuture(Exercise):
         if isinstance(where, tuple):
             mix[where] = leak
         rows = np.arange(V)[:, None] * 0.25 - 0.75 + rng.uniform(-0.05, 0.05, (V, d))  # any two ids differ visibly
-        weights = [tensor(rows), tensor(mix), tensor(rng.uniform(0.3, 0.8, (d, V)))]
+        weights = [tensor(rows), tensor(mix), tensor(scale * rng.uniform(0.3, 0.8, (d, V)))]
         tokens = rng.integers(0, V, (B, n)) if ids is None else np.full((B, n), ids % V)
-        leaks = bool(np.triu(mix, 1).max() > (1e-6 if atol is None else atol)) or what == "the future alone"
+        leaks = bool(np.abs(np.triu(mix, 1)).max() > (1e-6 if atol is None else atol)) or what == "the future alone"
         return {"weights": weights, "dropout": dropout, "ids": tensor(tokens, "int64"), "V": V,
                 "training": training, "atol": atol, "leaks": leaks}  # fmt: skip
+
+    def _large(self, rng: np.random.Generator) -> dict[str, Any]:
+        """Outputs in the hundreds, and a change above atol that is less than 10^-5 of them."""
+        given = self._model(rng, 3, (1, 2), V=3, ids=1, leak=3e-6, scale=1000.0)
+        rows, mix, head = given["weights"]
+        return given | {"weights": [rows, tensor(np.abs(mix.double())), head]}
+
+    def _hidden_in_the_mean(self, rng: np.random.Generator) -> dict[str, Any]:
+        """Output 0 of 6 sees the last token, and atol lies between the mean change and the largest, whatever is put."""
+        given = self._model(rng, 6, (0, 5), V=3, ids=1)
+        rows, mix, head = (array.double() for array in given["weights"])
+        ids, changes = given["ids"].value().numpy(), []
+        for step in (0, 1, 2):
+            other = np.concatenate([ids[:, :-1], (ids[:, -1:] + step) % 3], axis=1)
+            changes.append(np.tanh(mix @ rows[other]) @ head)
+        first, *others = changes
+        change = [np.abs(other - first)[:, :-1] for other in others]
+        atol = np.sqrt(min(each.max() for each in change) * max(each.mean() for each in change))
+        return given | {"atol": float(atol)}
 
     def plan(self, case: Case, plan: Plan) -> dict[str, Any]:
         names: dict[str, Any] = {"results": [], "modes": [], "after": [], "logs": []}
@@ -453,7 +478,7 @@ class LeaksFuture(Exercise):
             plan.mode(model, given["training"])
             options = {} if given["atol"] is None else {"atol": given["atol"]}
             names["results"].append(plan.call(ANSWER, model, ids, given["V"], **options))
-            names["modes"].append(plan.look(model.training))
+            names["modes"].append([plan.look(model.training), plan.look(model.dropout.training)])
             names["after"].append(plan.look(ids))
             names["logs"].append(plan.log(model))
         return names
@@ -466,7 +491,8 @@ class LeaksFuture(Exercise):
             told = "a model that sees later tokens" if given["leaks"] else "a model that sees no later token"
             expect(_truth(found) == given["leaks"], "value", f"of {told} your function says {_truth(found)}")
             left = "in train mode" if given["training"] else "in eval mode"
-            expect(mode == given["training"], "mode", f"the model came {left} and should be left so")
+            part = "" if mode[0] != given["training"] else ", with all its parts, the dropout inside, too"
+            expect(mode == [given["training"]] * 2, "mode", f"the model came {left} and should be left so{part}")
         before = [given["ids"] for given in case.extra["models"]]
         unchanged(seen.after, before, "your function changed ids in place; make a copy with ids.clone()")
 

@@ -38,8 +38,10 @@ class Layer(nn.Module):
 
     "attention", "causal attention", "cumulative sum", "table" (adds weight[position]), "convolution" (each
     token plus its left neighbour), "tokenwise" (a linear map of each token), "mean" (the same mean everywhere),
-    "last" (the last token everywhere), "sorted" (features sorted along the sequence).
-    `dropout` acts in train mode only; `as_tuple` returns (output, None).
+    "last" (the last token everywhere), "sorted" (features sorted along the sequence), "later table" (adds
+    weight[position], in all sequences but the first), "ascent" (adds weight where the first token is below the second).
+    `dropout` acts in train mode only; `as_tuple` returns (output, None). `log` has for each call whether the layer and
+    its dropout were in train mode.
     """
 
     def __init__(self, kind: str, weight: Tensor, *, dropout: float = 0.0, as_tuple: bool = False):
@@ -47,10 +49,10 @@ class Layer(nn.Module):
         self.kind, self.as_tuple = kind, as_tuple
         self.weight = nn.Parameter(weight)
         self.dropout = nn.Dropout(dropout)
-        self.log: list[bool] = []
+        self.log: list[list[bool]] = []
 
     def forward(self, x: Tensor) -> Any:
-        self.log.append(self.training)
+        self.log.append([self.training, self.dropout.training])
         out = self.dropout(_MIXES[self.kind](x, self.weight))
         return (out, None) if self.as_tuple else out
 
@@ -73,6 +75,8 @@ _MIXES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mean": lambda x, weight: (x @ weight).mean(-2, keepdim=True).expand_as(x).contiguous(),
     "last": lambda x, weight: (x[..., -1:, :] @ weight).expand_as(x).contiguous(),
     "sorted": lambda x, weight: (x @ weight).sort(-2).values,
+    "later table": lambda x, weight: torch.cat([x[:1], x[1:] + weight]),
+    "ascent": lambda x, weight: x + (x[:, :1] < x[:, 1:2]) * weight,
 }
 
 
@@ -90,7 +94,8 @@ class EmbedMixHead(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         valid = ids.dtype == torch.int64 and int(ids.min()) >= 0 and int(ids.max()) < len(self.embedding)
-        self.log.append({"shape": tuple(ids.shape), "training": self.training, "valid": valid})
+        modes = [self.training, self.dropout.training]
+        self.log.append({"shape": tuple(ids.shape), "training": modes, "valid": valid})
         n = ids.shape[1]
         mixed = self.mix[:n, :n] @ self.embedding[ids]  # (B, n, d)
         return self.dropout(torch.tanh(mixed) @ self.head)  # (B, n, V)

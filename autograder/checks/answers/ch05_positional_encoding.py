@@ -75,7 +75,7 @@ def is_permutation_equivariant(layer, x, perm, atol=1e-5):
     out, moved = twin(x), twin(x[:, perm])
     if isinstance(out, tuple):
         out, moved = out[0], moved[0]
-    return np.allclose(moved.detach().numpy(), out.detach().numpy()[:, perm.numpy()], rtol=1e-5, atol=atol)
+    return np.allclose(moved.detach().numpy(), out.detach().numpy()[:, perm.numpy()], rtol=0, atol=atol)
 
 
 @right("a tensor that is true or false")
@@ -215,6 +215,84 @@ changed(
     "x changed in place",
     "your function reorders the caller's x in place: index into it, x[:, perm] is a new tensor",
     ("first, second = layer(x), layer(x[:, perm])", "first = layer(x)\n        x[:] = x[:, perm]\n        second = layer(x)"),
+)
+
+
+_LARGEST = "bool((second - first[:, perm]).abs().max() <= atol)"
+changed(
+    _EQUIVARIANT,
+    "no absolute value",
+    "you look for the largest difference and not for the largest absolute one: differences below zero pass unseen",
+    (".abs().max() <= atol", ".max() <= atol"),
+)
+changed(
+    _EQUIVARIANT,
+    "no absolute value, other side",
+    "you look for the largest difference and not for the largest absolute one: where the second output is larger, it "
+    "passes unseen",
+    ("(second - first[:, perm]).abs().max()", "(first[:, perm] - second).max()"),
+)
+changed(
+    _EQUIVARIANT,
+    "mean of the differences",
+    "the mean hides a difference in few places, the more the larger the output: the largest one must be within atol",
+    (".abs().max() <= atol", ".abs().mean() <= atol"),
+)
+changed(
+    _EQUIVARIANT,
+    "largest square",
+    "the square of a small difference is far smaller than the difference: compare the absolute value with atol",
+    ("(second - first[:, perm]).abs().max() <= atol", "((second - first[:, perm]) ** 2).max() <= atol"),
+)
+changed(
+    _EQUIVARIANT,
+    "norm of the difference",
+    "a norm or a sum adds up the differences of all entries and grows with the size of the output: each entry has to "
+    "be within atol, so take the largest",
+    (".abs().max() <= atol", ".norm() <= atol"),
+)
+changed(
+    _EQUIVARIANT,
+    "allclose with its own rtol",
+    "torch.allclose allows a share of the numbers as well, rtol = 1e-5 by default: pass rtol=0, so that atol alone counts",
+    (_LARGEST, "torch.allclose(second, first[:, perm], atol=atol)"),
+)
+changed(
+    _EQUIVARIANT,
+    "relative difference",
+    "you divide the difference by the output; atol is a bound on the difference itself",
+    ("(second - first[:, perm]).abs().max() <= atol", "((second - first[:, perm]) / first[:, perm]).abs().max() <= atol"),
+)
+changed(
+    _EQUIVARIANT,
+    "first sequence only",
+    "you compare the first sequence of the batch alone: compare all of them",
+    ("(second - first[:, perm])", "(second[0] - first[0, perm])"),
+)
+changed(
+    _EQUIVARIANT,
+    "first token only",
+    "you compare the first token alone: every token has to come where the input put it",
+    ("(second - first[:, perm])", "(second - first[:, perm])[:, 0]"),
+)
+changed(
+    _EQUIVARIANT,
+    "a random order",
+    "the order to try is the argument perm; you draw one of your own",
+    ("    mode = layer.training\n", "    mode, perm = layer.training, torch.randperm(x.shape[1])\n"),
+)
+changed(
+    _EQUIVARIANT,
+    "one flag restored",
+    "layer.training = mode sets the flag of the layer itself; the parts inside, its dropout for one, stay in eval mode: "
+    "layer.train(mode) sets them all",
+    ("layer.train(mode)", "layer.training = mode"),
+)
+changed(
+    _EQUIVARIANT,
+    "one flag switched off",
+    "layer.training = False does not reach the parts inside, and its dropout goes on: layer.eval() switches them all",
+    ("    layer.eval()\n", "    layer.training = False\n"),
 )
 
 

@@ -1213,3 +1213,28 @@ changed(
     _leaks, "all must leak", "one output that sees one later token is enough; yours asks that every one does",
     ("leak = model(ids), False", "leak = model(ids), True"), ("leak = leak or bool", "leak = leak and bool"),
 )  # fmt: skip
+changed(
+    _leaks, "no absolute value", "a change may go up or down: take its absolute value before you look for the largest",
+    (".abs().max()", ".max()"),
+)  # fmt: skip
+changed(
+    _leaks, "no absolute value, other side", "you subtract the new output and look for the largest number: a change upwards passes "
+    "unseen. Take the absolute value", ("(model(other) - before)[:, :t].abs()", "(before - model(other))[:, :t]"),
+)  # fmt: skip
+changed(
+    _leaks, "mean of the changes", "the mean hides a change of one output among many that stay: take the largest change",
+    (".abs().max()", ".abs().mean()"),
+)  # fmt: skip
+changed(
+    _leaks, "allclose with its own rtol", "torch.allclose allows a share of the numbers as well, rtol = 1e-5 by default: pass rtol=0, "
+    "so that atol alone counts", (_CHANGE, "change = ~torch.isclose(model(other)[:, :t], before[:, :t], atol=atol)"),
+    ("change > atol", "change.any()"),
+)  # fmt: skip
+changed(
+    _leaks, "one flag restored", "model.training = … sets the flag of the model itself; the parts inside, its dropout for one, stay in "
+    "eval mode: model.train(mode) sets them all", ("model.train(was_training)", "model.training = was_training"),
+)  # fmt: skip
+changed(
+    _leaks, "one flag switched off", "model.training = False does not reach the parts inside, and its dropout goes on: model.eval() "
+    "switches them all", ("    model.eval()\n", "    model.training = False\n"),
+)  # fmt: skip
