@@ -1,10 +1,13 @@
 """The judge's comparisons: each passes what it should and fails, by name, what it should not."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from autograder import judge
+from autograder.checks import EXERCISES, check
 from autograder.errors import CourseError, WrongAnswer
 from autograder.judge import Case, Entry, Exercise, Trial
 from autograder.probe import carry_out
@@ -149,3 +152,12 @@ def test_the_secret_moves_the_cases():
 @pytest.mark.parametrize("found", [[], [None] * 4, [Seen()] * 3, [Seen({"call1": Opaque("x")})] * 4, [Seen()] * 4])
 def test_findings_of_a_wrong_form_fail_and_break_nothing(found):
     assert not Trial(Double()).verdict(found).passed
+
+
+def test_the_wording_of_a_refusal_does_not_hide_the_mistake():
+    source = next(e.source for e in EXERCISES["PositionalEncoding"].wrong if e.kind == "last position refused")
+    names = {"nn": torch.nn, "torch": torch, "math": math}
+    exec(source.replace("longer than max_len", "zu lang"), names)
+    with pytest.raises(WrongAnswer) as caught:
+        check("PositionalEncoding", names["PositionalEncoding"])
+    assert caught.value.kind == "last position refused"

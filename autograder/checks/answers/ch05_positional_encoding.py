@@ -674,6 +674,18 @@ changed(
 )
 changed(
     _WAVES,
+    "float64",
+    "the wavelengths should have torch's default dtype, float32 here; yours are float64",
+    ("torch.arange(0, d_model, 2)", "torch.arange(0, d_model, 2, dtype=torch.float64)"),
+)
+changed(
+    _WAVES,
+    "pi for 2 pi",
+    "half a turn is pi; a whole one, after which the hand is back, is 2 pi",
+    ("2 * math.pi", "math.pi"),
+)
+changed(
+    _WAVES,
     "not a tensor",
     "return a tensor of torch's default dtype",
     ("2 * math.pi * base ** (", "(2 * math.pi * base ** ("),
@@ -840,6 +852,14 @@ changed(
 )
 
 
+changed(
+    _SHIFT,
+    "float64",
+    "M should have torch's default dtype, float32 here; yours is float64",
+    ("return M", "return M.double()"),
+)
+
+
 @wrong("moves entries", "your matrix moves the entries of a vector to other places; a shift of the position turns each pair by an angle")
 def shift_matrix(k, d_model, base=10000.0):
     return torch.roll(torch.eye(d_model), k, dims=0)
@@ -862,7 +882,7 @@ class PositionalEncoding(nn.Module):
         n = x.shape[1]
         if n + offset > len(self.table):
             raise ValueError("longer than max_len")
-        rows = self.table[offset : offset + n]
+        rows = self.table[offset : offset + n].to(x.dtype)
         return self.dropout(x + rows)
 
 
@@ -885,10 +905,14 @@ class PositionalEncoding(nn.Module):
     def forward(self, x, offset=0):
         if offset + x.size(1) > self.max_len:
             raise ValueError(f"{offset + x.size(1)} positions, and the table has {self.max_len}")
-        return self.dropout(x + self.pe[:, offset : offset + x.size(1)].requires_grad_(False))
+        return self.dropout(x + self.pe[:, offset : offset + x.size(1)].requires_grad_(False)).to(x.dtype)
 
 
-@right("parameter that is not trained")
+@wrong(
+    "frozen parameter",
+    "the table is a parameter, frozen or not: an optimizer and a count of the parameters see it. A table that is fixed "
+    "is a buffer: self.register_buffer",
+)
 class PositionalEncoding(nn.Module):
     def __init__(self, d_model, max_len=5000, dropout=0.0):
         super().__init__()
@@ -901,23 +925,57 @@ class PositionalEncoding(nn.Module):
         end = offset + x.shape[-2]
         if end > self.table.shape[0]:
             raise ValueError("too long")
-        return F.dropout(x + self.table[offset:end], self.p, self.training)
+        return F.dropout(x + self.table[offset:end].to(x.dtype), self.p, self.training)
 
 
-@right("frozen embedding")
+@wrong(
+    "frozen embedding",
+    "nn.Embedding keeps its table as a parameter, frozen or not: a table that is fixed is a buffer, self.register_buffer",
+)
 class PositionalEncoding(nn.Module):
     def __init__(self, d_model, max_len=5000, dropout=0.0):
         super().__init__()
         angle = torch.outer(torch.arange(max_len), 10000.0 ** (-torch.arange(0, d_model, 2) / d_model))
         table = torch.stack((angle.sin(), angle.cos()), dim=2).reshape(max_len, d_model)
-        self.rows = nn.Embedding.from_pretrained(table, freeze=True)
+        self.embedding = nn.Embedding.from_pretrained(table, freeze=True)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x, offset=0):
         position = torch.arange(x.size(1), device=x.device) + offset
-        if x.size(1) + offset > self.rows.num_embeddings:
+        if x.size(1) + offset > self.embedding.num_embeddings:
             raise ValueError("too long")
-        return self.dropout(self.rows(position) + x)
+        return self.dropout(self.embedding(position).to(x.dtype) + x)
+
+
+@right("buffer and F.embedding")
+class PositionalEncoding(nn.Module):
+    def __init__(self, d_model, max_len=5000, dropout=0.0):
+        super().__init__()
+        angle = torch.outer(torch.arange(max_len), 10000.0 ** (-torch.arange(0, d_model, 2) / d_model))
+        self.register_buffer("rows", torch.stack((angle.sin(), angle.cos()), dim=2).reshape(max_len, d_model))
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x, offset=0):
+        if x.size(1) + offset > len(self.rows):
+            raise ValueError("too long")
+        position = torch.arange(x.size(1), device=x.device) + offset
+        return self.drop(x + F.embedding(position, self.rows).type_as(x))
+
+
+@right("sum cut back to the dtype of x")
+class PositionalEncoding(nn.Module):
+    def __init__(self, d_model, max_len=5000, dropout=0.0):
+        super().__init__()
+        column = torch.arange(d_model)
+        angle = torch.arange(max_len)[:, None] / 10000 ** (2 * (column // 2) / d_model)
+        self.register_buffer("table", torch.where(column % 2 == 0, angle.sin(), angle.cos()))
+        self.p = dropout
+
+    def forward(self, x, offset=0):
+        end = offset + x.shape[-2]
+        if end > self.table.shape[0]:
+            raise ValueError("too long")
+        return F.dropout(x + self.table[offset:end], self.p, self.training).to(x.dtype)
 
 
 @right("plain attribute that follows x")
@@ -966,7 +1024,7 @@ class PositionalEncoding(nn.Module):
         places = list(range(offset, offset + x.shape[1]))
         if places[-1] >= self.table.size(0):
             raise ValueError("too long")
-        return self.dropout(torch.stack([tokens + self.table[places] for tokens in x]))
+        return self.dropout(torch.stack([tokens + self.table[places].to(x) for tokens in x]))
 
 
 @right("narrow and expand")
@@ -983,7 +1041,7 @@ class PositionalEncoding(nn.Module):
             rows = self.table.narrow(0, offset, x.size(1))
         except (RuntimeError, IndexError) as problem:
             raise ValueError(f"max_len is {len(self.table)}") from problem
-        return self.dropout(torch.add(x, rows.expand_as(x)))
+        return self.dropout(torch.add(x, rows.expand_as(x).to(x.dtype)))
 
 
 changed(
@@ -1062,7 +1120,7 @@ changed(
 changed(
     _MODULE,
     "two halves",
-    "all sines stand on the left and all cosines on the right; use your sinusoidal_encoding, which alternates them",
+    "all sines stand on the left and all cosines on the right; the paper's table alternates them, sin, cos, sin, cos, …",
     ("torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)", "torch.cat([angle.sin(), angle.cos()], dim=1)"),
 )
 changed(
@@ -1070,6 +1128,7 @@ changed(
     "not a buffer",
     "the table is a plain attribute: module.to(…) does not see it and leaves it where it is; use register_buffer",
     ('self.register_buffer("table", table)', "self.table = table"),
+    (".to(x.dtype)", ""),
 )
 changed(
     _MODULE,
@@ -1082,12 +1141,38 @@ changed(
     "float64 table",
     "the table is float64, so that float32 inputs come out as float64: build it in torch's default dtype",
     ('"table", table)', '"table", table.double())'),
+    (".to(x.dtype)", ""),
 )
 changed(
     _MODULE,
     "float32 hard-coded",
     "the result should keep the dtype of x",
     ("x + rows", "x.float() + rows.float()"),
+)
+changed(
+    _MODULE,
+    "dtype of the sum",
+    "x in bfloat16 plus a table in float32 makes float32: the result has the dtype of x, so convert the rows, "
+    "rows.to(x.dtype)",
+    (".to(x.dtype)", ""),
+)
+changed(
+    _MODULE,
+    "dropout always 0.1",
+    "the share that is dropped is the argument dropout, 0 by default; yours is always 0.1",
+    ("nn.Dropout(dropout)", "nn.Dropout(0.1)"),
+)
+changed(
+    _MODULE,
+    "offset counts from 1",
+    "offset is the position of the first token, counted from 0; you start one row before it",
+    ("self.table[offset : offset + n]", "self.table[max(offset - 1, 0) : max(offset - 1, 0) + n]"),
+)
+changed(
+    _MODULE,
+    "sine and cosine swapped",
+    "even columns are sines and odd ones cosines; yours are the other way round",
+    ("[angle.sin(), angle.cos()]", "[angle.cos(), angle.sin()]"),
 )
 changed(
     _MODULE,
@@ -1197,11 +1282,12 @@ class PositionalEncoding(nn.Module):
 @right("stack and flatten")
 def rotary(x, positions, base=10000.0):
     d = x.shape[-1]
-    frequency = base ** (-torch.arange(0, d, 2, dtype=x.dtype) / d)
+    wide = torch.promote_types(x.dtype, torch.float32)
+    frequency = base ** (-torch.arange(0, d, 2, dtype=wide) / d)
     angle = positions[:, None] * frequency
     a, b = x[..., 0::2], x[..., 1::2]
     turned = a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()
-    return torch.stack(turned, dim=-1).flatten(-2)
+    return torch.stack(turned, dim=-1).flatten(-2).to(x.dtype)
 
 
 _ROTARY = rotary
@@ -1209,15 +1295,15 @@ _ROTARY = rotary
 
 @right("complex numbers")
 def rotary(x, positions, base=10000.0):
-    angle = torch.outer(positions.to(x.dtype), base ** -(torch.arange(0, x.size(-1), 2).to(x.dtype) / x.size(-1)))
-    z = torch.complex(x[..., 0::2], x[..., 1::2]) * torch.polar(torch.ones_like(angle), angle)
-    return torch.view_as_real(z).reshape(x.shape)
+    angle = torch.outer(positions.double(), base ** -(torch.arange(0, x.size(-1), 2).double() / x.size(-1)))
+    z = torch.complex(x[..., 0::2].double(), x[..., 1::2].double()) * torch.polar(torch.ones_like(angle), angle)
+    return torch.view_as_real(z).reshape(x.shape).to(x.dtype)
 
 
 @right("x cos + turned x sin")
 def rotary(x, positions, base=10000.0):
     d = x.shape[-1]
-    angle = positions[:, None] / base ** (torch.arange(0, d, 2) / d)
+    angle = positions[:, None].double() / base ** (torch.arange(0, d, 2, dtype=torch.float64) / d)
     angle = angle.repeat_interleave(2, dim=-1)
     quarter = torch.stack([-x[..., 1::2], x[..., 0::2]], dim=-1).reshape(x.shape)
     return (x * angle.cos() + quarter * angle.sin()).to(x.dtype)
@@ -1227,7 +1313,7 @@ def rotary(x, positions, base=10000.0):
 def rotary(x, positions, base=10000.0):
     out = torch.empty_like(x)
     for i in range(x.shape[-1] // 2):
-        angle = positions.to(x.dtype) / base ** (2 * i / x.shape[-1])
+        angle = positions.double() / base ** (2 * i / x.shape[-1])
         c, s = angle.cos(), angle.sin()
         out[..., 2 * i] = x[..., 2 * i] * c - x[..., 2 * i + 1] * s
         out[..., 2 * i + 1] = x[..., 2 * i] * s + x[..., 2 * i + 1] * c
@@ -1256,13 +1342,13 @@ changed(
     "halves paired",
     "you pair feature i with feature i + d/2, as some libraries do; here a pair stands side by side, 2i and 2i + 1",
     ("x[..., 0::2], x[..., 1::2]", "x.chunk(2, dim=-1)"),
-    ("torch.stack(turned, dim=-1).flatten(-2)", "torch.cat(turned, dim=-1)"),
+    ("torch.stack(turned, dim=-1).flatten(-2).to(x.dtype)", "torch.cat(turned, dim=-1)"),
 )
 changed(
     _ROTARY,
     "not interleaved again",
     "the pairs are right, and then come out with all first members on the left: put them side by side again",
-    ("torch.stack(turned, dim=-1).flatten(-2)", "torch.cat(turned, dim=-1)"),
+    ("torch.stack(turned, dim=-1).flatten(-2).to(x.dtype)", "torch.cat(turned, dim=-1)"),
 )
 changed(
     _ROTARY,
@@ -1286,13 +1372,13 @@ changed(
     _ROTARY,
     "one frequency",
     "every pair has a frequency of its own, base^(-2i/d); yours all turn alike",
-    ("frequency = base ** (-torch.arange(0, d, 2, dtype=x.dtype) / d)", "frequency = torch.ones(d // 2, dtype=x.dtype)"),
+    ("frequency = base ** (-torch.arange(0, d, 2, dtype=wide) / d)", "frequency = torch.ones(d // 2, dtype=wide)"),
 )
 changed(
     _ROTARY,
     "i for 2i",
     "the exponent is 2i / d for pair i; yours is i / d",
-    ("torch.arange(0, d, 2, dtype=x.dtype)", "torch.arange(d // 2, dtype=x.dtype)"),
+    ("torch.arange(0, d, 2, dtype=wide)", "torch.arange(d // 2, dtype=wide)"),
 )
 changed(
     _ROTARY,
@@ -1328,14 +1414,42 @@ changed(
     _ROTARY,
     "float32 hard-coded",
     "the result should keep the dtype of x",
-    (".flatten(-2)", ".flatten(-2).float()"),
+    (".flatten(-2).to(x.dtype)", ".flatten(-2).float()"),
 )
 changed(
     _ROTARY,
     "x changed in place",
     "your function changed its input: write into a new tensor",
-    ("    return torch.stack(turned, dim=-1).flatten(-2)", "    x.data[..., 0::2], x.data[..., 1::2] = turned\n    return x + 0"),
+    ("    return torch.stack(turned, dim=-1).flatten(-2).to(x.dtype)", "    x.data[..., 0::2], x.data[..., 1::2] = turned\n    return x + 0"),
 )
+changed(
+    _ROTARY,
+    "speeds in the dtype of x",
+    "you make the angles in the dtype of x: bfloat16 has no room for positions like 301, and the pairs turn by another "
+    "angle. Make speeds and angles in float32 at least, and convert at the end",
+    ("wide = torch.promote_types(x.dtype, torch.float32)", "wide = x.dtype"),
+    ("positions[:, None]", "positions[:, None].to(wide)"),
+)
+changed(
+    _ROTARY,
+    "float32 inside",
+    "float64 inputs lose half of their digits: your angles are float32 whatever x is",
+    ("wide = torch.promote_types(x.dtype, torch.float32)", "wide = torch.float32"),
+)
+changed(
+    _ROTARY,
+    "result promoted",
+    "the result should have the dtype of x: float32 angles make a bfloat16 x float32, so convert at the end",
+    (".flatten(-2).to(x.dtype)", ".flatten(-2)"),
+)
+changed(
+    _ROTARY,
+    "new first in the second",
+    "the second member of a pair is computed from the first one as it was turned already: keep the old one until both "
+    "are done",
+    ("a * angle.cos() - b * angle.sin(), a * angle.sin()",
+     "a * angle.cos() - b * angle.sin(), (a * angle.cos() - b * angle.sin()) * angle.sin()"),
+)  # fmt: skip
 changed(
     _ROTARY,
     "detached",
