@@ -1013,17 +1013,32 @@ changed(
 
 changed(
     _MHA,
+    "assert",
+    "you check with an assert; the exercise asks for a ValueError (asserts vanish under python -O)",
+    (CHECK, "        assert d_model % h == 0\n"),
+)
+
+changed(
+    _MHA,
+    "keys from the query alone",
+    "the keys are projected from query; where a key is given they come from it, W_k(key)",
+    ("self.W_k(key)", "self.W_k(query)"),
+)
+
+changed(
+    _MHA,
     "at least two heads",
     "h = 1 is allowed: it is the attention of chapter 3 with projections",
     ("if d_model % h != 0:", "if h < 2 or d_model % h != 0:"),
 )
 
 
-@right("an assert for the check, -1e9")
+@right("checked first, -1e9")
 class MultiHeadAttention(nn.Module):
     def __init__(self, d_model, h, bias=True):
+        if d_model % h:
+            raise ValueError(f"{h} heads, {d_model} features")
         super().__init__()
-        assert d_model % h == 0, "h must divide d_model"
         self.h, self.d_k = h, d_model // h
         self.W_q = nn.Linear(d_model, d_model, bias=bias)
         self.W_k = nn.Linear(d_model, d_model, bias=bias)
@@ -1704,6 +1719,34 @@ changed(
             "    return parts.sum(0) - parts\n"
         ),
     ),
+)
+
+changed(
+    _CONTRIBUTIONS,
+    "biases left out",
+    "the biases of W_q, W_k and W_v are missing: call the layers, W_q(x), and do not multiply by their weights alone",
+    ("(W(x).view(", "((x @ W.weight.T).view("),
+)
+
+changed(
+    _CONTRIBUTIONS,
+    "W_o's bias in the last head",
+    "the last head got W_o's bias; it belongs to none of them: leave it out",
+    (
+        STACK,
+        (
+            "    parts = [heads[:, i] @ blocks[i].T for i in range(mha.h)]\n"
+            "    parts[-1] = parts[-1] if mha.W_o.bias is None else parts[-1] + mha.W_o.bias\n"
+            "    return torch.stack(parts)\n"
+        ),
+    ),
+)
+
+changed(
+    _CONTRIBUTIONS,
+    "biases required",
+    "without biases, layer.bias is None: your function needs one",
+    ("W(x).view(", "F.linear(x, W.weight, W.bias + 0).view("),
 )
 
 changed(
