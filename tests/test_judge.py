@@ -1,6 +1,6 @@
 """The judge's comparisons: each passes what it should and fails, by name, what it should not."""
 
-import math
+import linecache
 
 import numpy as np
 import pytest
@@ -156,8 +156,9 @@ def test_findings_of_a_wrong_form_fail_and_break_nothing(found):
 
 def test_the_wording_of_a_refusal_does_not_hide_the_mistake():
     source = next(e.source for e in EXERCISES["PositionalEncoding"].wrong if e.kind == "last position refused")
-    names = {"nn": torch.nn, "torch": torch, "math": math}
-    exec(source.replace("longer than max_len", "zu lang"), names)
+    source, names = source.replace("longer than max_len", "there are no more rows"), {"nn": torch.nn, "torch": torch}
+    linecache.cache["<cell>"] = (len(source), None, source.splitlines(keepends=True), "<cell>")  # as a notebook does
+    exec(compile(source, "<cell>", "exec"), names)
     with pytest.raises(WrongAnswer) as caught:
         check("PositionalEncoding", names["PositionalEncoding"])
     assert caught.value.kind == "last position refused"

@@ -58,7 +58,8 @@ class IsPermutationEquivariant(Exercise):
         yield Case(note="the tolerance atol", extra={"tried": self._tolerances(rng)})
         yield Case(note="differences of one sign", extra={"tried": [self._one_sided(rng, up) for up in (True, False)]})
         yield Case(note="a difference in few places", extra={"tried": self._few_places(rng)})
-        yield Case(note="one sequence obeys, the next does not", extra={"tried": [self._try(rng, "later table", 2, 4, 3)]})
+        later = self._try(rng, "later table", 2, 4, 3)
+        yield Case(note="one sequence obeys, the next does not", extra={"tried": [later]})
 
     def _any(self, rng: np.random.Generator, *, training: bool = True) -> _Tried:
         """A layer of either truth with the same chance."""
@@ -72,8 +73,9 @@ class IsPermutationEquivariant(Exercise):
     def _tolerances(self, rng: np.random.Generator) -> list[_Tried]:
         small: dict[str, Any] = {"scale": 1e-3}
         waves = np.array([[0.3], [-0.3], [0.3], [-0.3]]) * rng.choice([-1, 1], 3)
-        near = {"weight": waves, "perm": np.array([1, 2, 3, 0]), "keyword": {"atol": 0.7}, "truth": True}
-        far = {"weight": 1000 + 0.003 * np.arange(4.0)[:, None] * np.ones((4, 3)), "truth": False}
+        cycle = np.array([1, 2, 3, 0])
+        near: dict[str, Any] = {"weight": waves, "perm": cycle, "keyword": {"atol": 0.7}, "truth": True}
+        far: dict[str, Any] = {"weight": 1000 + 0.003 * np.arange(4.0)[:, None] * np.ones((4, 3)), "truth": False}
         return [
             self._try(rng, "table", 2, 4, 3, **small),
             self._try(rng, "table", 2, 4, 3, **small, keyword={"atol": 0.1}),
@@ -88,7 +90,8 @@ class IsPermutationEquivariant(Exercise):
         x = np.sort(rng.standard_normal((2, 4, 3)), axis=1)
         perm = np.array([3, 0, 1, 2])
         weight = np.abs(rng.standard_normal((1, 3))) + 0.1
-        return self._try(rng, "ascent", 2, 4, 3, perm=perm, weight=weight, x=x if up else x[:, ::-1].copy(), truth=False)
+        x = x if up else x[:, ::-1].copy()
+        return self._try(rng, "ascent", 2, 4, 3, perm=perm, weight=weight, x=x, truth=False)
 
     def _few_places(self, rng: np.random.Generator) -> list[_Tried]:
         """A table with one number that is not 0, and a tolerance that lies between that and the mean difference."""
@@ -96,7 +99,7 @@ class IsPermutationEquivariant(Exercise):
         for row, column in ((0, 0), (3, 2)):
             weight = np.zeros((4, 3))
             weight[row, column] = rng.choice([-0.01, 0.01])
-            options = {"weight": weight, "keyword": {"atol": 0.005}, "truth": False}
+            options: dict[str, Any] = {"weight": weight, "keyword": {"atol": 0.005}, "truth": False}
             tried.append(self._try(rng, "table", 2, 4, 3, perm=np.array([1, 0, 3, 2]), **options))
         return tried
 
@@ -137,8 +140,8 @@ class IsPermutationEquivariant(Exercise):
             kind, weight = tried["make"]
             got = _truth(seen.results[i])
             unchanged(seen.after[i], [tried["x"], tried["perm"], weight])
-            expect(not any(map(any, seen.logs[i])), "eval mode", "the layer was called in train mode, where dropout is at work: "
-                   "put it into eval mode first")  # fmt: skip
+            expect(not any(map(any, seen.logs[i])), "eval mode", "the layer was called in train mode, where dropout is "
+                   "at work: put it into eval mode first")  # fmt: skip
             mode = "train" if tried["training"] else "eval"
             part = "" if seen.modes[i][0] != tried["training"] else ", and all its parts, the dropout inside, too"
             expect(seen.modes[i] == [tried["training"]] * 2, "mode restored", f"the layer came in {mode} mode and "

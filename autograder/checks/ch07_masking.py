@@ -411,7 +411,8 @@ class LeaksFuture(Exercise):
         yield Case(note="more models, causal and not", extra={"models": drawn[3:]})
         zeros = [self._model(rng, 3, (0, 1), ids=ids) for ids in (0, 1, -1)]
         yield Case(note="ids all alike", extra={"models": zeros})
-        signs = [self._model(rng, 3, (0, 2), ids=ids, leak=-0.7) for ids in (0, -1)]  # what is put moves outputs one way
+        # whatever is put in place of these ids moves the outputs one way
+        signs = [self._model(rng, 3, (0, 2), ids=ids, leak=-0.7) for ids in (0, -1)]
         yield Case(note="ids all alike, all the smallest or all the largest", extra={"models": signs})
         more = [self._drawn(rng, dropout=0.5, training=True) for _ in range(2)]
         more.insert(0, self._model(rng, 3, "causal", dropout=0.5, training=True))
