@@ -46,6 +46,12 @@ def project_qkv(X, W_q, W_k, W_v):
     return X @ W_q, X @ W_k, X
 
 
+@wrong("K from Q", "K is made from Q: it is made from X, with W_k")
+def project_qkv(X, W_q, W_k, W_v):
+    Q = X @ W_q
+    return Q, Q @ W_k, X @ W_v
+
+
 @wrong("one after the other", "K is made from Q, and V from K: all three are made from X")
 def project_qkv(X, W_q, W_k, W_v):
     Q = X @ W_q
@@ -152,6 +158,11 @@ def attention_scores(Q, K):
 @wrong("three axes only", "your function works for three axes only; count the axes from the end: -2 and -1")
 def attention_scores(Q, K):
     return Q @ K.transpose(0, 2, 1)
+
+
+@wrong("axes 1 and 2 swapped", "axes 1 and 2 are the last two only where there are three: count from the end, -2 and -1")
+def attention_scores(Q, K):
+    return Q @ np.swapaxes(K, 1, 2)
 
 
 @wrong("axes 0 and 1 swapped", "you swap the first two axes; with leading axes the last two are meant, -2 and -1")
@@ -290,6 +301,24 @@ def softmax(x, axis=-1):
     return exps / exps.sum(axis=axis, keepdims=True)
 
 
+@wrong("largest absolute value", "you subtract the largest absolute value: where all scores are far below 0, or one is -inf, nothing is left but 0 / 0. Subtract the maximum, with its sign")
+def softmax(x, axis=-1):
+    exps = np.exp(x - np.abs(x).max(axis=axis, keepdims=True))
+    return exps / exps.sum(axis=axis, keepdims=True)
+
+
+@wrong("maximum along the last axis", "the maximum is taken along the last axis and the sum along axis: both belong along axis")
+def softmax(x, axis=-1):
+    exps = np.exp(x - x.max(axis=-1, keepdims=True))
+    return exps / exps.sum(axis=axis, keepdims=True)
+
+
+@wrong("sum of everything", "each slice has its own maximum, but one sum runs over the whole array: sum along axis, too")
+def softmax(x, axis=-1):
+    exps = np.exp(x - x.max(axis=axis, keepdims=True))
+    return exps / exps.sum()
+
+
 @wrong("mean subtracted", "subtracting the mean leaves large numbers above it, and -inf has no mean: subtract the maximum")
 def softmax(x, axis=-1):
     exps = np.exp(x - x.mean(axis=axis, keepdims=True))
@@ -314,7 +343,7 @@ def softmax(x, axis=-1):
     return exps / exps.sum(axis=axis, keepdims=True)
 
 
-@wrong("epsilon in the denominator", "a small number is added to the sum, so the weights no longer add up to 1")
+@wrong("epsilon in the denominator", "the weights do not add up to 1 to the last digit: a small number is added to the sum, or the result is rounded")
 def softmax(x, axis=-1):
     exps = np.exp(x - x.max(axis=axis, keepdims=True))
     return exps / (exps.sum(axis=axis, keepdims=True) + 1e-6)
@@ -579,6 +608,13 @@ def attention(Q, K, V):
 def attention(Q, K, V):
     weights = Q @ np.swapaxes(K, -2, -1)
     return weights @ V, weights
+
+
+@wrong("values mixed with the scores", "the weights are right, but V is mixed with the raw scores: the output is weights @ V")
+def attention(Q, K, V):
+    scores = Q @ np.swapaxes(K, -2, -1)
+    exps = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return scores @ V, exps / exps.sum(axis=-1, keepdims=True)
 
 
 @wrong("softmax of the output", "softmax comes before the product with V, not after it")
