@@ -134,6 +134,24 @@ def rnn_forward(x, h0, W_x, W_h, b):
     return np.stack(hs, axis=1)
 
 
+@wrong("bias in the first step only", "the bias is added in the first step only: it belongs to every step")
+def rnn_forward(x, h0, W_x, W_h, b):
+    hs, h = [], h0
+    for t in range(x.shape[1]):
+        h = np.tanh(x[:, t] @ W_x + h @ W_h + (b if t == 0 else 0))
+        hs.append(h)
+    return np.stack(hs, axis=1).astype(x.dtype)
+
+
+@wrong("tanh before the old state", "tanh is taken of the token's part alone and h @ W_h is added after it: tanh belongs around the whole sum")
+def rnn_forward(x, h0, W_x, W_h, b):
+    hs, h = [], h0
+    for t in range(x.shape[1]):
+        h = np.tanh(x[:, t] @ W_x + b) + h @ W_h
+        hs.append(h)
+    return np.stack(hs, axis=1)
+
+
 @wrong("h0 ignored", "the first step starts from zeros, not from the h0 that you are given")
 def rnn_forward(x, h0, W_x, W_h, b):
     hs, h = [], np.zeros_like(h0)
@@ -490,6 +508,24 @@ def jacobian_norms(W_h, hs):
     return np.array(norms, dtype=hs.dtype)
 
 
+@wrong("from the first state, back to front", "these are the norms of dh_t/dh_1, back to front; asked for are those of dh_n/dh_t: start from the last state")
+def jacobian_norms(W_h, hs):
+    norms, P = [1.0], np.eye(len(W_h), dtype=hs.dtype)
+    for t in range(1, len(hs)):
+        P = np.diag(1 - hs[t] ** 2) @ W_h.T @ P
+        norms.append(np.linalg.norm(P, 2))
+    return np.array(norms[::-1], dtype=hs.dtype)
+
+
+@wrong("elementwise products", "* multiplies entry by entry, so that all but the diagonal is lost: the factors are multiplied as matrices, @")
+def jacobian_norms(W_h, hs):
+    norms, P = [], np.eye(len(W_h), dtype=hs.dtype)
+    for h in hs[::-1]:
+        norms.append(np.linalg.norm(P, 2))
+        P = P * (np.diag(1 - h**2) @ W_h.T)
+    return np.array(norms[::-1])
+
+
 @wrong("order of the result", "the result is back to front: norms[0] belongs to h_1 and the last, 1, to h_n")
 def jacobian_norms(W_h, hs):
     norms, P = [], np.eye(len(W_h), dtype=hs.dtype)
@@ -721,6 +757,24 @@ def steps_and_path(arch, n, k=3):
     while k**layers < n - 1:
         layers += 1
     layers = max(layers, min(1, n - 1))
+    return {"rnn": (n, n - 1), "conv": (1, -(-(n - 1) // (k - 1))), "dilated_conv": (1, layers), "attention": (1, min(1, n - 1))}[arch]
+
+
+@wrong("log of n - 1, down to 0", "compare k^L with n: with n - 1 a layer is missing just beyond a power, and n = 2 gets none at all")
+def steps_and_path(arch, n, k=3):
+    if arch not in ("rnn", "conv", "dilated_conv", "attention") or n < 1 or k < 2:
+        raise ValueError(arch)
+    layers = 0
+    while k**layers < n - 1:
+        layers += 1
+    return {"rnn": (n, n - 1), "conv": (1, -(-(n - 1) // (k - 1))), "dilated_conv": (1, layers), "attention": (1, min(1, n - 1))}[arch]
+
+
+@wrong("rounded logarithm", "a logarithm in floating point does not tell 2^40 from 2^40 + 1, however it is rounded: count with whole numbers")
+def steps_and_path(arch, n, k=3):
+    if arch not in ("rnn", "conv", "dilated_conv", "attention") or n < 1 or k < 2:
+        raise ValueError(arch)
+    layers = round(math.log(n, k) + 0.5 - 1e-9) if n > 1 else 0
     return {"rnn": (n, n - 1), "conv": (1, -(-(n - 1) // (k - 1))), "dilated_conv": (1, layers), "attention": (1, min(1, n - 1))}[arch]
 
 
