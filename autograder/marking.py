@@ -237,7 +237,19 @@ class _Marks:
         missing = found[0].found.get("answer") if found else None
         if isinstance(missing, Raised) and missing.step == "answer":
             return replace(result, kind="not defined", message=_kept(self._undefined(hidden, missing, answer)))
-        return replace(result, verdict="failed", kind=verdict.kind, message=_kept(verdict.message))
+        message = self._cause(hidden.exercise, answer) + verdict.message
+        return replace(result, verdict="failed", kind=verdict.kind, message=_kept(message))
+
+    def _cause(self, exercise: str, answer: NotebookNode | None) -> str:
+        """What to mend first: the earlier exercises that the answer calls and that did not pass their own tests."""
+        called = _names_in(answer.source) if answer is not None else set()
+        wrong = {result.exercise for result in self.results if result.verdict in ("failed", "error", "blank")}
+        causes = sorted((wrong - {exercise}) & called)
+        if not causes:
+            return ""
+        names, (its, it) = " and your ".join(causes), ("its", "it") if len(causes) == 1 else ("their", "them")
+        first = f"which did not pass all of {its} own tests: mend {it} first"
+        return f"this calls your {names}, {first}. What was seen here: "
 
     def _undefined(self, hidden: Hidden, missing: Raised, answer: NotebookNode | None) -> str:
         stop = self._stop_of([answer] if answer is not None else [])
@@ -295,6 +307,14 @@ class _Marks:
             if is_answer(cell) and cell.cell_type == "code":
                 found.append(cell)
         return found
+
+
+def _names_in(text: str) -> set[str]:
+    """The names that a cell's code reads or calls; none where it is no Python."""
+    try:
+        return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
 
 
 def _key(cell: NotebookNode) -> str:

@@ -75,3 +75,28 @@ def test_solved_chapter_has_full_marks_and_the_blank_one_none(chapter):
     blank = chapter.marked({})
     assert {(result.verdict, result.points) for results in blank.values() for result in results} == {("blank", 0.0)}
     assert cell_of(chapter.edition, chapter.exercises[0].name).source
+
+
+@pytest.mark.parametrize(
+    ("slug", "cause", "exercise"),
+    [
+        ("02_query_key_value", "attention_scores", "attention"),
+        ("04_multi_head", "split_heads", "MultiHeadAttention"),
+        ("05_positional_encoding", "sinusoidal_encoding", "PositionalEncoding"),
+    ],
+)
+def test_a_right_answer_on_a_wrong_one_is_told_what_to_mend_first(slug, cause, exercise):
+    """The solution of `exercise` calls `cause`. A wrong answer that calls nothing is not told so."""
+    texts = {cell.id: cell.source for cell in source_notebook(PROJECT, slug).cells}
+    mistakes = {name: EXERCISES[name].wrong[0].source for name in (cause, exercise)}
+    hint = f"this calls your {cause}, which did not pass all of its own tests: mend it first."
+    with Session() as session:
+        chapter = Chapter(slug, session)
+        for answers, told in (
+            ({cause: mistakes[cause], exercise: texts[exercise]}, True),
+            ({exercise: texts[exercise]}, True),  # the other one is not done yet
+            ({cause: mistakes[cause], exercise: mistakes[exercise]}, False),
+            ({cause: texts[cause], exercise: mistakes[exercise]}, False),
+        ):
+            found = [result.message for result in chapter.marked(answers)[exercise] if result.verdict == "failed"]
+            assert found and all(message.startswith(hint) == told for message in found)
