@@ -133,7 +133,8 @@ def _part(result: Result, mark: Mark | None) -> dict[str, Any]:
     details = [f"tried with {tried}" if tried else "", f"check: {result.check}" if result.check else ""]
     wrong = result.verdict in ("failed", "error")
     if result.verdict == "passed":
-        message = f"every check passed, on {result.cases} different inputs" if result.cases else "every test passed"
+        inputs = "one set of inputs" if result.cases == 1 else f"{result.cases} different inputs"
+        message = f"every check passed, on {inputs}" if result.cases else "every test passed"
     heard = result.verdict == "failed" and result.visible not in result.message
     return {
         "verdict": result.verdict, "sign": _STATES[result.verdict][0], "name": result.part, "by_hand": by_hand,

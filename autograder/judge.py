@@ -269,7 +269,7 @@ def _compare(got: np.ndarray, want: np.ndarray, what: str, check: str, tolerance
         return
     first = np.unravel_index(int(np.argmin(fits)), fits.shape)
     where = f"at [{', '.join(map(str, first))}] " if first else ""
-    yours = got[first]
+    yours = got[first] + 0.0  # no "-0" in a message
     side = ", which is too large" if yours > want[first] else ", which is too small"
     share = f"; {int((~fits).sum())} of {fits.size} entries are off" if fits.size > 1 else ""
     text = f"{what} is wrong: {where}yours is {yours:.4g}{side}{share}"

@@ -162,3 +162,8 @@ def test_the_wording_of_a_refusal_does_not_hide_the_mistake():
     with pytest.raises(WrongAnswer) as caught:
         check("PositionalEncoding", names["PositionalEncoding"])
     assert caught.value.kind == "last position refused"
+
+
+def test_a_message_says_no_minus_zero():
+    got, want = torch.tensor([1.0, -0.0]), torch.tensor([1.0, -3.0])
+    assert "yours is 0, which is too large" in str(failing(judge.close, Array.of(got), want, "x"))
