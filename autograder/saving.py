@@ -74,7 +74,8 @@ class Saving:
             said = f"could not be saved: {type(problem).__name__}: {problem}"
             return replace(outcome, refused=said, detail=traceback.format_exc(), held=False, changes=())
         if note is not None:
-            _finish(self.book, note)
+            log(self.book.course, note.line)
+            journal.end(self.book.course, note)
         if outcome.held and not self.dry:
             outcome = replace(outcome, records=tuple(records_before(self.book, outcome.handin)))
         return outcome
@@ -99,12 +100,6 @@ class Saving:
                             unanswered, self._line(outcome))
 
 
-def _finish(book: Book, note: journal.Note) -> None:
-    if not is_logged(book.course, note.line):
-        log(book.course, note.line)
-    journal.end(book.course, note)
-
-
 def finish_interrupted(book: Book) -> None:
     """Carry the save that a killed run had begun to its end, and remove what that run has left lying about.
 
@@ -117,11 +112,11 @@ def finish_interrupted(book: Book) -> None:
             with book.transaction():
                 book.save(note.student, note.chapter, marked, note.when)
                 journal.swap(note)
+            if not is_logged(book.course, note.line):
+                log(book.course, note.line)
         except Exception:  # the course may be another by now; the submission is graded anew in any case
             journal.put_back(note)
-            journal.end(book.course, note)
-        else:
-            _finish(book, note)
+        journal.end(book.course, note)
     for folder in state(book.course).glob(f"{RUN}*"):
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -7,7 +7,9 @@ process; learners' code runs in it, without a kernel: what is looked at here is 
 
 import hashlib
 import json
+import linecache
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -24,10 +26,11 @@ from autograder import handin, journal, ledger, marking, rebuild, saving
 from autograder.course import Course
 
 WORKERS = ((handin, "find_notebooks"), (handin, "copy_files"), (rebuild, "rebuild"), (marking, "mark"),
-           (saving, "write_graded"))
-# What takes part in a save, and every line of it is a place to be killed at.
+           (saving, "write_graded"), (journal, "_move"))
+# What takes part in a save. To be killed ahead of each line that changes something is to be killed at all of them.
 TRACED = {module.__file__: Path(module.__file__).stem for module in (saving, journal, ledger)}
-STEPS = {"_tried", "_entered", "_note", "_finish", "begin", "swap", "_move", "_remove", "end", "log"}
+CHANGES = re.compile(r"(replace|write\w*|unlink|mkdir|rmtree|log|save|transaction|begin|swap|end|_move|_remove)\(")
+STEPS = {"_tried", "finish_interrupted", "begin", "swap", "_move", "_remove", "end", "log"}
 
 
 def die(*_):
@@ -113,7 +116,8 @@ def reached(folder):
     assert forked(run) == 0
     os.close(down)
     with os.fdopen(up) as pipe:
-        return json.loads(pipe.read())
+        lines = json.loads(pipe.read())
+    return [line for line in lines if CHANGES.search(linecache.getline(line[0], line[1]))]
 
 
 def state_of(folder):
@@ -151,16 +155,16 @@ def torn(folder):
         return found + sorted(graded - {one.student.id for one in book.assignment_submissions("ps1")})
 
 
-def tried(template, folder, plant, wanted):
-    """What is wrong after a grading that was killed: at once, once the next run has begun, and at that run's end."""
+def tried(template, folder, plants, wanted):
+    """What is wrong after a grading that was killed, or several in turn: once the next has begun, and at its end."""
     shutil.copytree(template, folder)
+    for plant in plants:
+        def killed(plant=plant):
+            plant()
+            grade(folder)
 
-    def killed():
-        plant()
-        grade(folder)
-
-    if forked(killed) != signal.SIGKILL:
-        return "was not killed"
+        if forked(killed) != signal.SIGKILL and plant is plants[0]:
+            return "was not killed"
     forked(lambda: grade(folder, student="refused"))
     if found := torn(folder):
         return f"torn: {found}"
@@ -185,6 +189,11 @@ def main(template, work):
     for file, line, count in lines:
         # The last time: by then something has been saved.
         places[f"{TRACED[file]}:{line}"] = lambda at=(file, line, count): tracing(at)
+    places = {name: [plant] for name, plant in places.items()}
+    moving = lambda: patched(journal, "_move", before=True, call=1)  # noqa: E731
+    for file, line, _ in lines:
+        if TRACED[file] == "journal":  # the run that would finish the save is killed, too
+            places[f"twice, {line}"] = [moving, lambda at=(file, line, 1): tracing(at)]
     print(json.dumps({name: tried(template, work / "killed", plant, wanted) for name, plant in places.items()}))
 
 

@@ -33,9 +33,9 @@ from autograder.cli import main
 from autograder.course import Course
 from autograder.errors import CourseError
 from autograder.grade import Record, by_exercise, grade, limits_of, stored_records
-from autograder.ledger import refusals, secret_of, state
+from autograder.ledger import log, log_line, refusals, secret_of, state
 from autograder.progress import Watch, console
-from autograder.report import as_json, class_tables, score_tables
+from autograder.report import as_json, class_tables, score_tables, tables_of_run
 from autograder.report import report as report_of
 
 
@@ -429,6 +429,19 @@ def test_tables_have_every_learner_exercise_and_mistake():
             out.print(table)
     for word in ("ann", "ben", "refused", "no scale", "1 wait", "3 graded, 1 refused"):
         assert word in shown.get(), word
+
+
+def test_scores_of_a_large_class_are_told_by_exercise_so_that_they_fit_on_a_screen():
+    few, many = ([record(f"s{number}") for number in range(count)] for count in (30, 31))
+    assert [table.row_count for table in tables_of_run(few)] == [30]
+    table, hint = tables_of_run(many)
+    assert table.row_count == 1 and "autograder report --learners" in hint
+
+
+def test_line_that_a_crash_has_cut_off_costs_no_other_line_of_the_log(course):
+    (state(course) / "log.jsonl").write_text('{"chapter": "ps1", "stud')
+    log(course, log_line({"student": "ann", "chapter": "ps1", "refused": "empty"}))
+    assert refusals(course) == {("ps1", "ann"): "empty"}
 
 
 def test_commands_print_what_they_promise(course):

@@ -20,15 +20,13 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
-    """A class in which some were graded before and have handed in anew since."""
+    """A class in which ann was graded before and has handed in anew since, cyd has for the first time."""
     course = make_course(tmp_path_factory.mktemp("killed") / "course")
     nb = released(course)
-    for student in ("ann", "ben"):
-        hand_in(course, student, answered(nb, {"double": SOLVED["double"]}))
+    hand_in(course, "ann", answered(nb, {"double": SOLVED["double"]}))
     grade(course, sandbox="off")
     for student in ("ann", "cyd"):
         hand_in(course, student, answered(nb, SOLVED)).with_name("notes.txt").write_text(student)
-    hand_in(course, "ben", answered(nb, {"mean": SOLVED["mean"]}))
     hand_in(course, "refused", b"{")
     return course
 
@@ -38,7 +36,7 @@ def test_killed_anywhere_a_rerun_ends_as_an_undisturbed_run(course, tmp_path):
     done = subprocess.run(program, capture_output=True, text=True, env=environment(), check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     tried = json.loads(done.stdout)
-    assert len(tried) > 50 and {name: wrong for name, wrong in tried.items() if wrong} == {}
+    assert len(tried) > 30 and {name: wrong for name, wrong in tried.items() if wrong} == {}
 
 
 def test_what_a_killed_run_leaves_ends_and_the_next_run_removes_it(course, tmp_path):
