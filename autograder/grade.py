@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 from autograder.course import Course
 from autograder.editions import edition_for
 from autograder.errors import CourseError
-from autograder.gradebook import Book, timestamp_of
+from autograder.gradebook import Book, complete, timestamp_of
 from autograder.handin import Handin, copy_files, digest_of, find_handins, find_notebooks
 from autograder.kernels import Forge, Limits, Session, forge
 from autograder.ledger import alone, is_sample, secret_of, state
@@ -44,6 +44,7 @@ def grade(
 ) -> list[Record]:
     """Grade what was handed in, of one chapter or one student where they are named.
 
+    An assignment that is in `source/` and not in the gradebook is first put there, as nbgrader does.
     sandbox: "on", and the run refuses where this machine can't put one up; "off", and learners' code has our rights.
     dry_run: change nothing; the outcomes that `watch` gets say what would change. yes: also save what changes a score
     without the learner's doing; else it is held back. wait: for another run on this course, instead of refusing.
@@ -53,20 +54,22 @@ def grade(
     """
     records: list[Record] = []
     sandbox = settled(course, sandbox)
-    with alone(course, wait=wait), Book(course) as book:
-        if not dry_run:
-            finish_interrupted(book)
+    with alone(course, wait=wait):
         handins = find_handins(course, chapter=chapter, student=student)
-        editions = {name: book.editions(name) for name in sorted({handin.chapter for handin in handins})}
-        saving = Saving(book, editions, sandbox, dry_run, yes)
-        with _workplace(course) as place, _forge(course, sandbox) as warm:
-            bench = _Bench(course, editions, secret_of(course), limits or limits_of(course), place, warm, present)
-            watch(0, len(handins), None)
-            for done, outcome in enumerate(bench.outcomes(handins, jobs), 1):
-                outcome = saving.saved(outcome)
-                records += outcome.records
-                # The notebooks of a whole class would fill the memory.
-                watch(done, len(handins), replace(outcome, marked={}))
+        complete(course, {handin.chapter for handin in handins}, dry=dry_run)
+        with Book(course) as book:
+            if not dry_run:
+                finish_interrupted(book)
+            editions = {name: book.editions(name) for name in sorted({handin.chapter for handin in handins})}
+            saving = Saving(book, editions, sandbox, dry_run, yes)
+            with _workplace(course) as place, _forge(course, sandbox) as warm:
+                bench = _Bench(course, editions, secret_of(course), limits or limits_of(course), place, warm, present)
+                watch(0, len(handins), None)
+                for done, outcome in enumerate(bench.outcomes(handins, jobs), 1):
+                    outcome = saving.saved(outcome)
+                    records += outcome.records
+                    # The notebooks of a whole class would fill the memory.
+                    watch(done, len(handins), replace(outcome, marked={}))
     return sorted(records, key=lambda record: (record.chapter, record.student))
 
 

@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,12 +23,16 @@ from nbgrader.preprocessors import AssignLatePenalties
 from nbgrader.utils import parse_utc
 from sqlalchemy.orm import scoped_session, sessionmaker
 
-from autograder.cells import grade_id, is_tests
+from autograder.cells import SKIPPED, grade_id, is_tests, tags
 from autograder.course import Course
 from autograder.errors import CourseError
 from autograder.marking import Marked, hidden_line
 
 NO_RESPONSE = "No response."
+
+
+class NoGradebook(CourseError):
+    """A course whose gradebook is a file that is not there."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,29 @@ def register(course: Course, assignment: str) -> None:
         raise CourseError(f"{where}: nbgrader cannot release it ({problem}); mend the source") from problem
 
 
+def complete(course: Course, assignments: Iterable[str], *, dry: bool = False) -> list[str]:
+    """Release those assignments that are not in the gradebook, as `nbgrader generate_assignment` does; their names.
+
+    CourseError where one was released, so that learners have it, and only the gradebook has lost it; dry: always.
+    """
+    try:
+        with Book(course) as book:
+            known = set(book.assignments())
+    except NoGradebook:
+        known = set()
+    absent = sorted(name for name in assignments if name not in known)
+    if absent and dry:
+        first = f"run 'nbgrader generate_assignment {absent[0]}' first, or autograder without --dry-run"
+        raise CourseError(f"{course.root}: '{absent[0]}' is not in the gradebook; {first}")
+    for name in absent:
+        folder = course.path(course.release, ".", name)
+        if any(folder.glob("*.ipynb")):
+            again = f"run 'nbgrader generate_assignment {name} --force' to make both anew from source"
+            raise CourseError(f"{folder}: is there, but '{name}' is not in the gradebook {course.db_url}; {again}")
+        register(course, name)
+    return absent
+
+
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
@@ -109,7 +136,7 @@ class Book:
     def __enter__(self) -> "Book":
         directory = _directory(self.course)
         if directory.db_url.startswith("sqlite:///") and not Path(directory.db_url[10:]).is_file():
-            raise CourseError(f"{self.course.root}: no gradebook; run 'nbgrader generate_assignment NAME' there first")
+            raise NoGradebook(f"{self.course.root}: no gradebook; run 'nbgrader generate_assignment NAME' there first")
         with _programs(), _quiet():
             self._book = Gradebook(directory.db_url, directory.course_id)
         return self
@@ -140,6 +167,8 @@ class Book:
         if path is None:
             raise CourseError(f"{self.course.release}: {assignment}/{notebook.name}.ipynb is gone; {again}")
         edition = nbformat.read(path, as_version=4)
+        _must_be_python(path, edition)
+        _untag(edition)
         stored = {cell.name: cell for cell in notebook.source_cells}
         most = {cell.name: cell.max_score for cell in (*notebook.grade_cells, *notebook.task_cells)}
         named = {grade_id(cell): cell for cell in edition.cells if grade_id(cell)}
@@ -241,6 +270,20 @@ class Book:
         comments = {comment.name: comment.comment for comment in found.comments if comment.comment}
         cells = {grade.name: _mark(grade, comments.get(grade.name, "")) for grade in found.grades}
         return Marks(cells, comments, found.late_submission_penalty or 0.0, submission.timestamp)
+
+
+def _must_be_python(path: Path, edition: NotebookNode) -> None:
+    spec, info = edition.metadata.get("kernelspec", {}), edition.metadata.get("language_info", {})
+    language = str(spec.get("language") or info.get("name") or "python")
+    if not language.lower().startswith("python"):
+        raise CourseError(f"{path}: a notebook in {language}; this grader runs Python; use nbgrader autograde for it")
+
+
+def _untag(edition: NotebookNode) -> None:
+    """In another course a cell that is called a demo is run like any other."""
+    for cell in edition.cells if "course" not in edition.metadata else ():
+        if SKIPPED & tags(cell):
+            cell.metadata["tags"] = [tag for tag in cell.metadata["tags"] if tag not in SKIPPED]
 
 
 def _mark(grade: Any, comment: str) -> Mark:

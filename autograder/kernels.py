@@ -227,11 +227,11 @@ class Kernel:
         """Can more code be run here?"""
         return not self._stopped
 
-    def run(self, code: str, timeout: float | None = None) -> Ran:
-        """Run a cell; never raises for what the cell does."""
+    def run(self, code: str, timeout: float | None = None, *, kept: bool = True) -> Ran:
+        """Run a cell; never raises for what the cell does. One that is not `kept` has no number and no history."""
         limit, outputs = timeout or self.limits.cell, Outputs()
         try:
-            reply = self._execute(code, limit, outputs)
+            reply = self._execute(code, limit, outputs, kept=kept)
         except Stopped as stop:
             note = error_output("TimeLimit" if stop.kind == TIME else "DeadKernel", str(stop))
             return Ran([*outputs.without_interrupt(), note], None, stop.kind)
@@ -254,12 +254,14 @@ class Kernel:
 
     # ---- one request and its answers
 
-    def _execute(self, code: str, limit: float, outputs: Outputs, wanted: dict[str, str] | None = None) -> Any:
+    def _execute(
+        self, code: str, limit: float, outputs: Outputs, wanted: dict[str, str] | None = None, *, kept: bool = True
+    ) -> Any:
         """The content of the kernel's reply. `Stopped` after the limit, with the kernel interrupted or killed."""
         if self._stopped:
             raise Stopped(DEAD, "the kernel was stopped earlier")
         request = self._client.execute(
-            code, silent=wanted is not None, store_history=wanted is None, user_expressions=wanted or {},
+            code, silent=wanted is not None, store_history=kept and wanted is None, user_expressions=wanted or {},
             allow_stdin=False, stop_on_error=False,
         )
         reply = self._wait(request, time.monotonic() + limit, outputs)
@@ -353,6 +355,10 @@ class Session:
         self._kernel = self._fresh()
         return self
 
+    def again(self) -> "Session":
+        """Another one for the same notebook, which knows nothing of this one."""
+        return Session(self._files, limits=self._limits, lives=2, warm=self._warm)
+
     def __exit__(self, *_: object) -> None:
         if self._kernel is not None:
             self._kernel.__exit__()
@@ -362,14 +368,17 @@ class Session:
     def _fresh(self) -> Kernel:
         return Kernel(self._files, limits=self._limits, warm=self._warm).__enter__()
 
-    def run(self, code: str, timeout: float | None = None) -> Ran:
-        """Run a cell; after a death, a fresh kernel stands where this one stood before the cell."""
+    def run(self, code: str, timeout: float | None = None, *, kept: bool = True) -> Ran:
+        """Run a cell; after a death, a fresh kernel stands where this one stood before the cell.
+
+        What is not `kept` leaves no trace in the history, and is not run again.
+        """
         if self._over():
             return Ran([error_output("TimeLimit", self._late)], None, TIME)
         if self._kernel is None:
             return Ran([error_output("DeadKernel", "not run: kernels died too often before")], None, DEAD)
-        ran = self._kernel.run(code, self._left(timeout or self._limits.cell))
-        if not ran.stop:
+        ran = self._kernel.run(code, self._left(timeout or self._limits.cell), kept=kept)
+        if kept and not ran.stop:
             self._done.append(code)
         self._revive()
         return ran

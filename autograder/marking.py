@@ -2,7 +2,8 @@
 
 A test cell with a hidden line `check("NAME", EXPRESSION, part=…)` is judged in this process: plans go to the kernel,
 findings come back, `Trial.verdict` decides; its visible part runs for the learner alone. A test cell of plain asserts,
-as other courses have them, is decided by its own outputs as nbgrader does.
+as other courses have them, is decided by its own outputs as nbgrader does, unless a canary beside it shows that asserts
+fail no more. Every result says which of the two it is: that is how far its score can be trusted.
 
 Scores are nbgrader's, except where nbgrader is wrong. The whole list, which tests/test_stock.py shows case by case:
 
@@ -16,6 +17,7 @@ Scores are nbgrader's, except where nbgrader is wrong. The whole list, which tes
 - an answer that was moved below its tests counts; nbgrader runs the tests without it
 - a notebook whose metadata is gone, or that has another file name, is graded; nbgrader gives it no marks
 - a copied cell counts once; nbgrader stops there, with the rest of the class ungraded
+- a notebook that keeps asserts from failing gets nothing for the tests that it passes so; nbgrader gives full marks
 """
 
 import ast
@@ -30,6 +32,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 
+from autograder.canary import NEUTRALISED, Canary, around, twisted
 from autograder.cells import (
     SECRET,
     grade_id,
@@ -53,6 +56,8 @@ from autograder.wire import Raised, Seen
 # The judge seeds torch's generators and catches what the catalogue's answers print: one at a time.
 _JUDGING = threading.Lock()
 _LONGEST = 2000  # characters of a message
+# How far a score can be trusted: by whom it was given, and what the learner's code could do about it.
+JUDGED, ASSERTED, BY_HAND = "judged apart", "asserted beside the learner's code", "by hand"
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class Result:
     """What one graded cell came to. `points` is None until an instructor has graded it.
 
     verdict: "passed", "failed" (judged, and wrong), "blank", "error" (could not be judged), "manual".
+    trust: JUDGED, ASSERTED or BY_HAND.
     """
 
     cell: str
@@ -73,6 +79,7 @@ class Result:
     message: str = ""
     visible: str = ""
     cases: int = 0
+    trust: str = ""
 
     @property
     def to_look_at(self) -> bool:
@@ -129,6 +136,13 @@ def _arguments(call: ast.Call, cell: str) -> tuple[str, str, str | None]:
     return name, ast.unparse(call.args[1]), words.get("part")
 
 
+def trust_of(cell: NotebookNode) -> str:
+    """How far the score of a graded cell can be trusted: JUDGED, ASSERTED or BY_HAND."""
+    if not is_tests(cell):
+        return BY_HAND
+    return ASSERTED if hidden_line(cell) is None else JUDGED
+
+
 def exercise_of(cell: NotebookNode) -> tuple[str, str]:
     """The exercise, and the part of it, that a graded cell stands for."""
     hidden = hidden_line(cell) if is_tests(cell) else None
@@ -160,6 +174,7 @@ def mark(nb: NotebookNode, stubs: Mapping[str, str], session: Session, *, secret
             marks.put(cell, session.run(cell.source))
         if is_graded(cell) and not is_tests(cell):
             marks.results.append(marks.by_hand(cell))
+    marks.once_more()
     return Marked(nb, marks.results, frozenset(grade_id(cell) for cell in nb.cells if marks.is_blank(cell)))
 
 
@@ -196,8 +211,8 @@ class _Marks:
         """A cell that a person grades; what was not answered needs nobody."""
         name = grade_id(cell)
         if self.is_blank(cell):
-            return Result(name, name, "", 0.0, points(cell), "blank", message="not answered")
-        return Result(name, name, "", None, points(cell), "manual")
+            return Result(name, name, "", 0.0, points(cell), "blank", message="not answered", trust=BY_HAND)
+        return Result(name, name, "", None, points(cell), "manual", trust=BY_HAND)
 
     def tests(self, place: int) -> Result:
         """Mark a test cell; its outputs are then what the result says."""
@@ -214,7 +229,7 @@ class _Marks:
         cell = self.nb.cells[place]
         ran = self.session.run(hidden.visible)
         cell["execution_count"] = ran.count
-        blank = Result(grade_id(cell), hidden.exercise, hidden.part or "", 0.0, points(cell), "error")
+        blank = Result(grade_id(cell), hidden.exercise, hidden.part or "", 0.0, points(cell), "error", trust=JUDGED)
         blank = replace(blank, visible=next((_said(o) for o in ran.outputs if o.output_type == "error"), ""))
         if ran.stop:
             return replace(blank, kind=ran.stop, message=f"your code, tried by the visible tests, was {_how(ran)}")
@@ -270,12 +285,61 @@ class _Marks:
     # ---- plain asserts, as nbgrader does
 
     def _asserts(self, place: int) -> Result:
+        """Run a test between its canaries; what it gained counts where they fail as they must."""
         cell = self.nb.cells[place]
-        name, most = grade_id(cell), points(cell)
+        canaries = around(cell.source)
+        fault = self._fault(canaries, "before")
         ran = self.session.run(cell.source) if cell.source.strip() else Ran()
         self.put(cell, ran)
         cell["outputs"] = _errors_first(ran.outputs)
-        result = Result(name, name.removesuffix("-tests"), "", 0.0, most, "failed")
+        result = self._asserted(cell, ran, place)
+        if result.points:
+            fault = fault or self._fault(canaries, "after")
+        return self._struck_out(cell, result, *fault) if result.points and fault else result
+
+    def _fault(self, canaries: list[Canary], when: str) -> tuple[str, str] | None:
+        """The kind and text of what is wrong with the first canary that did not come out as it must."""
+        for canary in canaries:
+            ran = self.session.run(canary.code, kept=False)
+            if ran.stop:
+                return ran.stop, f"{canary.what}, tried {when} the tests to see that asserts work, was {_how(ran)}"
+            if not canary.holds(ran):
+                said = "came out otherwise than it must" if canary.shows else "did not fail"
+                text = f"{canary.what}, tried {when} the tests, {said}: this notebook keeps tests from failing"
+                return NEUTRALISED, text
+        return None
+
+    def _struck_out(self, cell: NotebookNode, result: Result, kind: str, message: str) -> Result:
+        cell["outputs"] = [error_output("AssertsNeutralised" if kind == NEUTRALISED else "NotChecked", message)]
+        return replace(result, points=0.0, verdict="error", kind=kind, message=message)
+
+    def once_more(self) -> None:
+        """Run the notebook in a fresh kernel, one value changed in each test of plain asserts that it passed.
+
+        Now those tests must fail: what passes all the same keeps asserts from failing, or equals everything.
+        """
+        asserted = ((at, result) for at, result in enumerate(self.results) if result.trust == ASSERTED)
+        gained = {result.cell: at for at, result in asserted if result.points}
+        changed = {
+            name: text for cell in self.nb.cells
+            if (name := grade_id(cell)) in gained and (text := twisted(cell.source, self.secret + name))
+        }
+        if not changed:
+            return
+        with self.session.again() as session:
+            for cell in (cell for cell in self.nb.cells if cell.cell_type == "code" and not is_skipped(cell)):
+                if not changed:
+                    break
+                test = changed.pop(grade_id(cell), None)
+                ran = session.run(test or _visible(cell))
+                if test and not ran.stop and not any(output.output_type == "error" for output in ran.outputs):
+                    at = gained[grade_id(cell)]
+                    text = "the test passes with another value than the right one, too: what it tests equals everything"
+                    self.results[at] = self._struck_out(cell, self.results[at], NEUTRALISED, text)
+
+    def _asserted(self, cell: NotebookNode, ran: Ran, place: int) -> Result:
+        name, most = grade_id(cell), points(cell)
+        result = Result(name, name.removesuffix("-tests"), "", 0.0, most, "failed", trust=ASSERTED)
         error = next((output for output in cell.outputs if output.output_type == "error"), None)
         if ran.stop:
             return replace(result, verdict="error", kind=ran.stop, message=f"the tests were {_how(ran)}")
@@ -315,6 +379,12 @@ def _names_in(text: str) -> set[str]:
         return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
+
+
+def _visible(cell: NotebookNode) -> str:
+    """What a cell runs beside the learner's code."""
+    hidden = hidden_line(cell) if is_tests(cell) else None
+    return hidden.visible if hidden else cell.source
 
 
 def _key(cell: NotebookNode) -> str:

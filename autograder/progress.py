@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from autograder.changes import Change
+from autograder.marking import ASSERTED, BY_HAND, JUDGED
 from autograder.records import Outcome
 
 _LOG_S = 5   # between two lines of progress where there is no terminal
@@ -78,7 +79,7 @@ class Watch:
 
     def summary(self) -> list[str]:
         """The counts, then a line for each submission that was refused, held back, changed or repaired."""
-        return [self._counts(), *self._lines("refused", lambda outcome: outcome.refused),
+        return [self._counts(), *self._trust(), *self._lines("refused", lambda outcome: outcome.refused),
                 *self._lines("held back", _held), *self._lines("changed", _changed),
                 *self._lines("repaired", _repaired), *self._advice()]
 
@@ -91,6 +92,14 @@ class Watch:
         if self._dry:
             counts += "; a dry run: nothing was saved"
         return counts + ("; sandbox off: learners' code ran with your rights" if self._sandbox == "off" else "")
+
+    def _trust(self) -> list[str]:
+        """How many scores can be trusted how far."""
+        trust: Counter[str] = Counter()
+        for outcome in self.outcomes:
+            trust.update(outcome.trust)
+        told = [f"{trust[kind]} {kind}" for kind in (JUDGED, ASSERTED, BY_HAND) if trust[kind]]
+        return [f"scores: {', '.join(told)}"] if told else []
 
     def _lines(self, kind: str, of: Callable[[Outcome], str]) -> list[str]:
         told = [(outcome, text) for outcome in sorted(self.outcomes, key=_whose) if (text := of(outcome))]

@@ -1,5 +1,6 @@
 """What became of submissions: outcomes of this run, records by learner and exercise, and what was graded before."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -15,7 +16,7 @@ from autograder.course import Course
 from autograder.gradebook import Book, Marks
 from autograder.handin import Handin
 from autograder.ledger import refusals
-from autograder.marking import Marked, Result, exercise_of
+from autograder.marking import Marked, Result, exercise_of, trust_of
 from autograder.rebuild import Repair
 
 Editions = Mapping[str, NotebookNode]
@@ -25,7 +26,8 @@ Editions = Mapping[str, NotebookNode]
 class Record:
     """One exercise, or one part of one, of one learner. `points` is None while it waits for a person.
 
-    verdict: "passed", "failed", "blank", "error" (could not be judged), "manual".
+    verdict: "passed", "failed", "blank", "error" (could not be judged), "manual". trust: how far its score can be
+    trusted, as a result says.
     """
 
     student: str
@@ -37,6 +39,7 @@ class Record:
     verdict: str
     kind: str | None = None
     message: str = ""
+    trust: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,17 @@ class Outcome:
     held: bool = False
     records: tuple[Record, ...] = ()
 
+    @property
+    def trust(self) -> dict[str, int]:
+        """How many of its scores can be trusted how far."""
+        return dict(Counter(record.trust for record in self.records if not self.refused))
+
     def entry(self) -> dict[str, Any]:
         """What the log keeps of it."""
         return {
             "student": self.handin.student, "chapter": self.handin.chapter, "seconds": round(self.seconds, 3),
             "memory_mb": round(self.peak / 2**20) or None, "refused": self.refused, "held": self.held,
+            "trust": self.trust,
             "repairs": [asdict(repair) for repair in self.repairs], "detail": self.detail,
         }
 
@@ -80,14 +89,15 @@ def records_of(outcome: Outcome, scores: Mapping[tuple[str, str], float | None])
 
 def _record(handin: Handin, result: Result, score: float | None) -> Record:
     return Record(handin.student, handin.chapter, result.exercise, result.part, score, result.max_points,
-                  result.verdict, result.kind, result.message)
+                  result.verdict, result.kind, result.message, result.trust)
 
 
 def refused_records(outcome: Outcome, editions: Editions) -> list[Record]:
     cells = [cell for _, edition in sorted(editions.items()) for cell in edition.cells if is_graded(cell)]
     student, chapter = outcome.handin.student, outcome.handin.chapter
     return [
-        Record(student, chapter, *exercise_of(cell), 0.0, points(cell), "error", "refused", outcome.refused)
+        Record(student, chapter, *exercise_of(cell), 0.0, points(cell), "error", "refused", outcome.refused,
+               trust_of(cell))
         for cell in cells
     ]
 
@@ -104,7 +114,8 @@ def _together(parts: list[Record]) -> Record:
     worst = min(parts, key=lambda part: ("error", "failed", "blank", "manual", "passed").index(part.verdict))
     given = [part.points for part in parts if part.points is not None]
     total = sum(given) if len(given) == len(parts) else None
-    return replace(worst, part="", points=total, max_points=sum(part.max_points for part in parts))
+    trust = ", ".join(sorted({part.trust for part in parts}))
+    return replace(worst, part="", points=total, max_points=sum(part.max_points for part in parts), trust=trust)
 
 
 # ---- what was graded before -------------------------------------------------------------------------------------

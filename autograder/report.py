@@ -13,14 +13,17 @@ from rich.text import Text
 from autograder.course import Course
 from autograder.editions import OLDER
 from autograder.ledger import last_entries
+from autograder.marking import ASSERTED, BY_HAND, JUDGED
 from autograder.progress import one_line
 from autograder.records import Record, by_exercise, stored_records
 
 _STYLE = {"passed": "green", "failed": "red", "blank": "dim", "error": "magenta", "manual": "yellow"}
 _SIGN = {"blank": "·", "manual": "?", "error": "!"}
+# How far a score can be trusted, short enough for a column.
+_TRUST = {JUDGED: "judged", ASSERTED: "asserted", BY_HAND: "by hand"}
 _KEYS = "! could not be judged   · not answered   ? waits for a person"
 _MANY = 30  # learners
-_FIELDS = ("student", "chapter", "exercise", "points", "max_points", "verdict", "kind", "message")
+_FIELDS = ("student", "chapter", "exercise", "points", "max_points", "verdict", "kind", "message", "trust")
 
 
 def as_json(records: Iterable[Record]) -> str:
@@ -54,10 +57,11 @@ def _by_chapter(records: Iterable[Record]) -> dict[str, list[Record]]:
 def _scores(chapter: str, records: list[Record]) -> Table:
     names = _unique(record.exercise for record in records)
     most = {record.exercise: record.max_points for record in records}
+    trust = {record.exercise: _TRUST.get(record.trust, record.trust) for record in records}
     table = Table(title=chapter, caption=_KEYS, title_justify="left", caption_justify="left", header_style="bold")
     table.add_column("learner", no_wrap=True)
     for name in names:
-        table.add_column(f"{_folded(name)}\n/ {most[name]:g}", justify="right")
+        table.add_column(f"{_folded(name)}\n{trust[name]}\n/ {most[name]:g}", justify="right")
     table.add_column(f"total\n/ {sum(most.values()):g}", justify="right", style="bold")
     for student in _unique(record.student for record in records):
         row = {record.exercise: record for record in records if record.student == student}
@@ -100,8 +104,8 @@ def _class(chapter: str, records: list[Record]) -> Table:
     count = len({record.student for record in graded})
     title = f"{chapter}: {count} graded, {len(refused)} refused"
     table = Table(title=title, title_justify="left", header_style="bold")
-    for name in ("exercise", "mean", "of", "passed", "failed", "blank", "error"):
-        table.add_column(name, justify="left" if name == "exercise" else "right")
+    for name in ("exercise", "mean", "of", "passed", "failed", "blank", "error", "trust"):
+        table.add_column(name, justify="left" if name in ("exercise", "trust") else "right")
     table.add_column("failed with", ratio=1)
     for label in _unique(_label(record) for record in graded):
         table.add_row(label, *_row([record for record in graded if _label(record) == label]))
@@ -121,7 +125,8 @@ def _row(records: list[Record]) -> list[str]:
     told += [f"{waits} wait for a person"] if waits else []
     mean = f"{fmean(scored):.2f}" if not waits else "–"
     counts = [str(verdicts[name] or "") for name in ("passed", "failed", "blank", "error")]
-    return [mean, f"{records[0].max_points:g}", *counts, ", ".join(told)]
+    trust = ", ".join(sorted({_TRUST.get(record.trust, record.trust) for record in records}))
+    return [mean, f"{records[0].max_points:g}", *counts, trust, ", ".join(told)]
 
 
 def report(course: Course, *, chapter: str | None = None, learners: bool = False) -> list[Any]:

@@ -15,7 +15,7 @@ def enter(session):
     return session
 
 
-def run(session, code, timeout=None):
+def run(session, code, timeout=None, *, kept=True):
     """Run a cell as a kernel would: an error or the value of the last line comes out."""
     try:
         tree = ast.parse(code)

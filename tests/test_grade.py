@@ -87,7 +87,7 @@ def test_our_own_fault_in_one_submission_stops_nothing(course, monkeypatch):
         hand_in(course, student, answered(released(course), SOLVED))
     original = handin.copy_files
     monkeypatch.setattr("autograder.grade.copy_files",
-                        lambda folder, target: 1 / 0 if "ben" in str(folder) else original(folder, target))
+                        lambda folder, target, **words: 1 / 0 if "ben" in str(folder) else original(folder, target))
     records = grade(course)
     assert of(records, "ann", "double").verdict == "passed"
     assert "ZeroDivisionError" in of(records, "ben", "double").message
@@ -164,13 +164,15 @@ def test_course_with_nothing_handed_in_has_no_records(course):
     assert grade(course) == []
 
 
-def test_assignment_that_was_never_released_is_said(course):
+def test_assignment_that_was_never_released_is_released_first_but_not_for_a_dry_run(course):
     folder = course.path(course.source, ".", "ps2")
     folder.mkdir()
     nbformat.write(plain_source(), folder / "numbers.ipynb")
     hand_in(course, "ann", plain_source(), assignment="ps2")
-    with pytest.raises(CourseError, match="generate_assignment ps2"):
-        grade(course)
+    with pytest.raises(CourseError, match="'ps2' is not in the gradebook; run 'nbgrader generate_assignment ps2'"):
+        grade(course, dry_run=True)
+    assert {record.points for record in grade(course)} == {2, 3, 4, None}
+    assert (course.release / "ps2" / "numbers.ipynb").is_file()
 
 
 def test_notebook_is_known_by_its_cells_not_by_its_name(course):
@@ -255,6 +257,7 @@ def test_demos_are_skipped_and_every_other_sort_of_cell_has_its_mark(tmp_path):
         task("draw", "Draw a picture below.", 7),
         written("why", "model answer", 5),
     )
+    source.metadata["course"] = {"chapter": "mixed"}
     by_hand = answer("plot", "### BEGIN SOLUTION\nplot = 1\n### END SOLUTION")
     by_hand.metadata.nbgrader.update(grade=True, points=6)
     source.cells.append(by_hand)
@@ -415,7 +418,7 @@ def test_parts_of_an_exercise_are_one_record_and_the_first_that_failed_speaks():
 def test_json_is_one_record_a_line_with_the_promised_fields():
     printed = as_json([record(), record(exercise="g", points=None, verdict="manual")])
     assert [list(found) for found in json.loads(printed)] == [
-        ["student", "chapter", "exercise", "points", "max_points", "verdict", "kind", "message"]] * 2
+        ["student", "chapter", "exercise", "points", "max_points", "verdict", "kind", "message", "trust"]] * 2
     assert len(printed.splitlines()) == 4 and json.loads(as_json([])) == []
 
 
