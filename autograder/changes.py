@@ -11,8 +11,10 @@ import nbformat
 from nbformat import NotebookNode
 
 from autograder.cells import grade_id, is_tests, points
-from autograder.gradebook import Marks
-from autograder.handin import Handin
+from autograder.course import Course
+from autograder.errors import CourseError
+from autograder.gradebook import Marks, timestamp_of
+from autograder.handin import Handin, digest_of
 from autograder.marking import Marked, Result
 
 
@@ -102,6 +104,20 @@ def _basis_in(path: Path) -> dict[str, Any]:
     except Exception:  # people may have edited it in any way
         kept = {}
     return kept if isinstance(kept, dict) else {}
+
+
+def is_up_to_date(course: Course, handin: Handin) -> bool:
+    """Was this submission graded, and has neither its time, as nbgrader looks at it, nor anything in it changed?"""
+    graded = course.path(course.autograded, handin.student, handin.chapter)
+    files = sorted(graded.glob("*.ipynb"))
+    try:
+        now, then = timestamp_of(handin.folder), timestamp_of(graded)
+    except CourseError:
+        return False
+    if not files or (now and then and now > then):
+        return False
+    kept = {_basis_in(path).get("handin") for path in files} - {None}
+    return not kept or kept == {digest_of(handin.folder)}
 
 
 def _is_ours(old: dict[str, Any], new: dict[str, Any], cell: str) -> bool:

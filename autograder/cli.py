@@ -97,7 +97,7 @@ def audit(start: Path | None, places: tuple[Path, ...], course: Path | None) -> 
 
 
 _COURSE = click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-_CHAPTER = click.option("--chapter", help="Only this chapter (nbgrader's assignment).")
+_CHAPTER = click.option("--chapter", "--assignment", "chapter", help="Only this chapter (nbgrader's assignment).")
 _STUDENT = click.option("--student", help="Only this student.")
 
 
@@ -116,21 +116,25 @@ def init(start: Path | None, directory: Path) -> None:
 @_COURSE
 @_CHAPTER
 @_STUDENT
+@click.option("--notebook", help="Only this notebook of an assignment; the others stay as they were graded.")
+@click.option("--update", is_flag=True, help="Pass over what was graded and has not changed since.")
 @click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="one per core",
               help="How many submissions to run at a time.")
 @click.option("--sandbox", type=click.Choice(["on", "off"]), default="on", show_default=True,
               help="off: learners' code runs with your rights, on a machine that can't put up a sandbox.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record per learner and exercise, nothing else.")
 @click.option("--dry-run", is_flag=True, help="Save nothing; say what would change: old score, new score, and why.")
-@click.option("--yes", is_flag=True,
+@click.option("--yes", "--force", "yes", is_flag=True,
               help="Also save scores that change though the learner handed in the same; else they are held back.")
 @click.option("--present", is_flag=True, help="Grade submissions of an older release against the present one.")
 @click.option("--wait", is_flag=True, help="Wait for another run on this course to end, instead of refusing.")
 def grade(
-    directory: Path, chapter: str | None, student: str | None, jobs: int, sandbox: str, as_json: bool,
-    dry_run: bool, yes: bool, present: bool, wait: bool,
+    directory: Path, chapter: str | None, student: str | None, notebook: str | None, update: bool, jobs: int,
+    sandbox: str, as_json: bool, dry_run: bool, yes: bool, present: bool, wait: bool,
 ) -> None:
     """Grade what was handed in to the nbgrader course in DIRECTORY, into its own gradebook.
+
+    Chapter, student and notebook may be patterns, as for nbgrader: --student 'a*'.
 
     \b
     Exit code: 0  everything was graded
@@ -140,13 +144,18 @@ def grade(
                4  some were held back: a score would change though the learner
                   handed in the same; look with --dry-run, approve with --yes
     """
-    from autograder import grade, progress, report
+    if update and yes:
+        raise CourseError("--update and --force exclude each other; say one of them")
+    from autograder import grade, options, progress, report
 
     course = Course(directory)
+    for line in options.unfollowed(course):
+        click.echo(f"note: {line}", err=True)
     mode = grade.settled(course, sandbox)
     with progress.Watch(mode, dry_run=dry_run) as watch:
         records = grade.grade(course, chapter=chapter, student=student, jobs=jobs, sandbox=mode, watch=watch,
-                              dry_run=dry_run, yes=yes, present=present, wait=wait)
+                              dry_run=dry_run, yes=yes, present=present, wait=wait, notebook=notebook,
+                              update=update)
     if as_json:
         parts = [progress.changes_as_json(watch.outcomes) if dry_run else report.as_json(records)]
     else:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from traitlets.config import Config, PyFileConfigLoader
+from jupyter_core.paths import jupyter_config_path
+from traitlets.config import Config, JSONFileConfigLoader, PyFileConfigLoader
 
 from autograder.errors import CourseError
 
@@ -60,6 +61,19 @@ class Project:
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
 
 
+def _read_config(folder: Path) -> Config:
+    """The nbgrader_config files of one folder, empty where there are none; CourseError where one can't be read."""
+    found = Config()
+    for name, loader in (("nbgrader_config.py", PyFileConfigLoader), ("nbgrader_config.json", JSONFileConfigLoader)):
+        if not (folder / name).is_file():
+            continue
+        try:
+            found.merge(loader(name, path=str(folder)).load_config())
+        except Exception as problem:   # the file is any Python
+            raise CourseError(f"{folder / name}: cannot be read ({problem}); mend it") from problem
+    return found
+
+
 @dataclass(frozen=True)
 class Course:
     """An nbgrader course directory. Its folders are where its own nbgrader_config.py puts them."""
@@ -68,13 +82,17 @@ class Course:
 
     @cached_property
     def config(self) -> Config:
-        """The course's nbgrader_config.py, empty where there is none."""
-        if not (self.root / "nbgrader_config.py").is_file():
-            return Config()
-        try:
-            return PyFileConfigLoader("nbgrader_config.py", path=str(self.root)).load_config()
-        except Exception as problem:   # the file is any Python
-            raise CourseError(f"{self.root / 'nbgrader_config.py'}: cannot be read ({problem}); mend it") from problem
+        """What nbgrader_config.py and nbgrader_config.json say, the course's own over the user's and the machine's.
+
+        As nbgrader reads them when it is run in the course; but a `root` of the user's is that of another course.
+        """
+        places = [Path(path) for path in reversed(jupyter_config_path())]
+        found = Config()
+        for place in places:
+            found.merge(_read_config(place))
+        found.get("CourseDirectory", Config()).pop("root", None)
+        found.merge(_read_config(self.root))
+        return found
 
     def _setting(self, name: str, default: str) -> str:
         value = self.config.get("CourseDirectory", {}).get(name, default)
@@ -107,7 +125,10 @@ class Course:
 
     @property
     def db_url(self) -> str:
-        return self._setting("db_url", f"sqlite:///{self.base.resolve() / 'gradebook.db'}")
+        """The gradebook; a file is meant from the course's folder, whatever the working directory."""
+        url = self._setting("db_url", "sqlite:///gradebook.db")
+        file = url.removeprefix("sqlite:///")
+        return f"sqlite:///{self.base.resolve() / file}" if file != url else url
 
     @property
     def db(self) -> Path:

@@ -9,20 +9,23 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nbformat import NotebookNode
 
+from autograder.changes import is_up_to_date
 from autograder.course import Course
 from autograder.editions import edition_for
+from autograder.engine import Engine, Here, Lost, limits_of, local_forge
 from autograder.errors import CourseError
 from autograder.gradebook import Book, complete, timestamp_of
-from autograder.handin import Handin, copy_files, digest_of, find_handins, find_notebooks
-from autograder.kernels import Forge, Limits, Session, forge
+from autograder.handin import Handin, copy_files, digest_of, find_handins, find_notebooks, matches
+from autograder.kernels import Limits
 from autograder.ledger import alone, is_sample, secret_of, state
-from autograder.marking import mark, stubs_of
+from autograder.marking import stubs_of
+from autograder.options import mode_of, own_files
 from autograder.rebuild import Repair, rebuild
 from autograder.records import Editions, Outcome, Record, Stored, by_exercise, stored, stored_records
 from autograder.sandbox import missing
@@ -41,10 +44,12 @@ def grade(
     course: Course, *, chapter: str | None = None, student: str | None = None, jobs: int = 1,
     limits: Limits | None = None, sandbox: str = "on", watch: Watch = lambda done, of, outcome: None,
     dry_run: bool = False, yes: bool = False, wait: bool = False, present: bool = False,
+    notebook: str | None = None, update: bool = False,
 ) -> list[Record]:
-    """Grade what was handed in, of one chapter or one student where they are named.
+    """Grade what was handed in, of one chapter, student or notebook where they are named, by nbgrader's patterns.
 
     An assignment that is in `source/` and not in the gradebook is first put there, as nbgrader does.
+    update: pass over what was graded and has not changed since.
     sandbox: "on", and the run refuses where this machine can't put one up; "off", and learners' code has our rights.
     dry_run: change nothing; the outcomes that `watch` gets say what would change. yes: also save what changes a score
     without the learner's doing; else it is held back. wait: for another run on this course, instead of refusing.
@@ -60,10 +65,13 @@ def grade(
         with Book(course) as book:
             if not dry_run:
                 finish_interrupted(book)
+            handins = [handin for handin in handins if not (update and is_up_to_date(course, handin))]
             editions = {name: book.editions(name) for name in sorted({handin.chapter for handin in handins})}
+            _must_have(editions, notebook)
             saving = Saving(book, editions, sandbox, dry_run, yes)
-            with _workplace(course) as place, _forge(course, sandbox) as warm:
-                bench = _Bench(course, editions, secret_of(course), limits or limits_of(course), place, warm, present)
+            secret, limits = secret_of(course), limits or limits_of(course)
+            with _workplace(course) as place, _engine(course, sandbox, limits, secret) as engine:
+                bench = _Bench(course, editions, place, engine, present, notebook)
                 watch(0, len(handins), None)
                 for done, outcome in enumerate(bench.outcomes(handins, jobs), 1):
                     outcome = saving.saved(outcome)
@@ -71,6 +79,12 @@ def grade(
                     # The notebooks of a whole class would fill the memory.
                     watch(done, len(handins), replace(outcome, marked={}))
     return sorted(records, key=lambda record: (record.chapter, record.student))
+
+
+def _must_have(editions: Mapping[str, Editions], notebook: str | None) -> None:
+    known = sorted({name for chapter in editions.values() for name in chapter})
+    if editions and not any(matches(name, notebook) for name in known):
+        raise CourseError(f"no notebook '{notebook}'; there are: {', '.join(known)}")
 
 
 def settled(course: Course, sandbox: str) -> str:
@@ -85,20 +99,12 @@ def settled(course: Course, sandbox: str) -> str:
     return "off" if lacks else sandbox
 
 
-def limits_of(course: Course) -> Limits:
-    """The time limit of a cell is nbgrader's: 30 seconds, or what the course's configuration says."""
-    for section in ("Execute", "ExecutePreprocessor"):
-        seconds = course.config.get(section, {}).get("timeout")
-        if isinstance(seconds, int | float):
-            seconds = seconds if seconds > 0 else 24 * 3600.0
-            return Limits(cell=seconds, probe=seconds, notebook=20 * seconds)
-    return Limits()
-
-
-def _forge(course: Course, sandbox: str) -> AbstractContextManager[Forge]:
-    """Kernels that see nothing of the course, nor of this project's sources, wherever the two lie."""
-    ours = Path(__file__).parents[1] / "solutions"
-    return forge(sandboxed=sandbox == "on", hide=[course.root.resolve(), course.base.resolve(), ours])
+@contextmanager
+def _engine(course: Course, sandbox: str, limits: Limits, secret: str) -> Iterator[Here]:
+    """What runs notebooks: this process, in kernels that see nothing of the course, nor of our sources."""
+    hide = (course.root.resolve(), course.base.resolve(), Path(__file__).parents[1] / "solutions")
+    with local_forge(sandbox, hide) as warm:
+        yield Here(warm, limits, secret)
 
 
 @contextmanager
@@ -116,11 +122,10 @@ class _Bench:
 
     course: Course
     editions: Mapping[str, Editions]
-    secret: str
-    limits: Limits
     place: Path
-    warm: Forge
+    engine: Engine
     present: bool = False
+    named: str | None = None  # the notebooks to grade, as a pattern
 
     def outcomes(self, handins: list[Handin], jobs: int) -> Iterator[Outcome]:
         """The outcomes as they come."""
@@ -134,10 +139,12 @@ class _Bench:
                 pool.shutdown(wait=True, cancel_futures=True)
 
     def outcome(self, handin: Handin) -> Outcome:
-        """Mark one submission. Never raises: what goes wrong here must not stop the others."""
+        """Mark one submission. Raises `Lost` alone: what else goes wrong here must not stop the others."""
         start = time.monotonic()
         try:
             outcome = self._mark(handin)
+        except Lost:
+            raise
         except CourseError as reason:
             outcome = Outcome(handin, refused=str(reason))
         except Exception as problem:
@@ -147,24 +154,41 @@ class _Bench:
 
     def _mark(self, handin: Handin) -> Outcome:
         when, digest = timestamp_of(handin.folder), digest_of(handin.folder)
-        notebooks, repairs = find_notebooks(handin, self.editions[handin.chapter])
-        staged = Path(tempfile.mkdtemp(dir=self.place))
-        staged.chmod(0o755)
-        copy_files(handin.folder, staged)
-        copy_files(self.course.path(self.course.source, ".", handin.chapter), staged)
-        rebuilt = {name: self._rebuilt(handin, name, notebook) for name, notebook in notebooks.items()}
-        marked, peak = {}, 0
+        editions = self.editions[handin.chapter]
+        notebooks, repairs = find_notebooks(handin, editions)
+        left = frozenset(name for name in editions if not matches(name, self.named))
+        staged = self._stage(handin)
+        wanted = {name: notebook for name, notebook in notebooks.items() if name not in left}
+        rebuilt = {name: self._rebuilt(handin, name, notebook) for name, notebook in wanted.items()}
+        marked, peaks = {}, [0]
         for name, (edition, notebook, _) in rebuilt.items():
-            with Session(staged, limits=self.limits, warm=self.warm) as session:
-                marked[name] = mark(notebook, stubs_of(edition), session, secret=self.secret)
-            peak = max(peak, session.peak)
+            marked[name], peak = self.engine.mark(staged, notebook, stubs_of(edition))
+            peaks.append(peak)
         for name, (_, _, mended) in rebuilt.items():
             repairs += mended
             write_graded(staged / f"{name}.ipynb", marked[name], mended, digest)
+        self._copy_graded(handin, left, staged)
+        mode = mode_of(self.course)
         for path in staged.rglob("*"):
             if path.is_file():
-                path.chmod(0o444)
-        return Outcome(handin, marked, repairs, when, staged=staged, digest=digest, peak=peak)
+                path.chmod(mode)
+        return Outcome(handin, marked, repairs, when, staged=staged, digest=digest, peak=max(peaks), left=left)
+
+    def _stage(self, handin: Handin) -> Path:
+        """The files beside the notebooks: the learner's, ours over them."""
+        staged = Path(tempfile.mkdtemp(dir=self.place))
+        staged.chmod(0o755)
+        copy_files(handin.folder, staged)
+        source = self.course.path(self.course.source, ".", handin.chapter)
+        copy_files(source, staged, but=own_files(self.course, handin.chapter))
+        return staged
+
+    def _copy_graded(self, handin: Handin, left: frozenset[str], staged: Path) -> None:
+        """The notebooks that this run leaves alone, as they were graded before."""
+        graded = self.course.path(self.course.autograded, handin.student, handin.chapter)
+        for name in left:
+            if (graded / f"{name}.ipynb").is_file():
+                shutil.copyfile(graded / f"{name}.ipynb", staged / f"{name}.ipynb")
 
     def _rebuilt(
         self, handin: Handin, name: str, submitted: NotebookNode

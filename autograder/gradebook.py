@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -69,7 +69,7 @@ def timestamp_of(folder: Path) -> datetime | None:
 
 
 def _directory(course: Course) -> CourseDirectory:
-    return CourseDirectory(config=course.config, root=str(course.base.resolve()))
+    return CourseDirectory(config=course.config, root=str(course.base.resolve()), db_url=course.db_url)
 
 
 @contextlib.contextmanager
@@ -199,19 +199,21 @@ class Book:
                 self._book.db = before
 
     def save(
-        self, student: str, assignment: str, marked: Mapping[str, Marked], timestamp: datetime | None
+        self, student: str, assignment: str, marked: Mapping[str, Marked], timestamp: datetime | None,
+        left: Collection[str] = (),
     ) -> dict[tuple[str, str], float | None]:
         """Write one submission, inside `transaction`; the scores that now count, by notebook and cell.
 
         As nbgrader does: what a person gave or wrote stays, and is marked to be looked at again; a notebook that was
-        not handed in gets 0; late penalties are drawn anew. A score is None while it waits for a person.
+        not handed in gets 0; late penalties are drawn anew. A score is None while it waits for a person. Notebooks in
+        `left` stay as they are.
         """
         book = self._book
         book.update_or_create_student(student)
         late = {} if timestamp is None else {"timestamp": timestamp}
         submission = book.update_or_create_submission(assignment, student, **late)
         scores: dict[tuple[str, str], float | None] = {}
-        for notebook in submission.notebooks:
+        for notebook in (notebook for notebook in submission.notebooks if notebook.name not in left):
             if notebook.name in marked:
                 self._save_cells(notebook, marked[notebook.name])
             else:
@@ -253,9 +255,9 @@ class Book:
             notebook.late_submission_penalty = min(max(penalty, 0), notebook.score)
 
     def _late_plugin(self) -> AssignLatePenalties:
-        root = str(self.course.base.resolve())
-        if root not in sys.path:  # a course's own plugin lies beside its nbgrader_config.py
-            sys.path.append(root)
+        for root in (str(self.course.root.resolve()), str(self.course.base.resolve())):
+            if root not in sys.path:  # a course's own plugin lies beside its nbgrader_config.py
+                sys.path.append(root)
         plugin = AssignLatePenalties(config=self.course.config)
         plugin.init_plugin()
         return plugin

@@ -4,7 +4,7 @@ import fnmatch
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +15,7 @@ from nbformat import NotebookNode
 from autograder.cells import Refused, grade_id, parse, released, same_text, writable
 from autograder.course import Course
 from autograder.errors import CourseError
+from autograder.options import left_out
 from autograder.rebuild import Repair
 
 # As nbgrader passes over them; the size is its limit too.
@@ -31,17 +32,24 @@ class Handin:
     folder: Path
 
 
+def matches(name: str, pattern: str | None) -> bool:
+    """Is it the name itself, or one that the pattern takes in, as nbgrader writes patterns? All are, without one."""
+    return pattern in (None, name) or fnmatch.fnmatchcase(name, pattern or "")
+
+
 def find_handins(course: Course, *, chapter: str | None = None, student: str | None = None) -> list[Handin]:
     """The submissions to grade; CourseError where a named chapter or student has none."""
     known = course.assignments()
-    if chapter is not None and chapter not in known:
+    chapters = [name for name in known if matches(name, chapter)]
+    if chapter is not None and not chapters:
         raise CourseError(f"{course.source}: no assignment '{chapter}'; there are: {', '.join(known) or 'none'}")
+    out = left_out(course)
     found = [
         Handin(name, assignment, course.path(course.submitted, name, assignment))
-        for assignment in ([chapter] if chapter else known)
-        for name in course.students(assignment)
+        for assignment in chapters
+        for name in course.students(assignment) if name not in out
     ]
-    chosen = [handin for handin in found if student in (None, handin.student)]
+    chosen = [handin for handin in found if matches(handin.student, student)]
     if student is not None and not chosen:
         wanted = f"'{student}'" + (f" for {chapter}" if chapter else "")
         raise CourseError(f"{course.submitted}: nothing handed in by {wanted}; look for the folder's name there")
@@ -177,10 +185,10 @@ def digest_of(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def copy_files(folder: Path, target: Path) -> None:
-    """Copy the files that are no notebooks, over those that are there."""
+def copy_files(folder: Path, target: Path, *, but: Collection[str] = ()) -> None:
+    """Copy the files that are no notebooks, over those that are there; `but` are names from the folder to leave out."""
     for path in _files(folder):
-        if path.suffix.lower() != ".ipynb":
+        if path.suffix.lower() != ".ipynb" and path.relative_to(folder).as_posix() not in but:
             copy = target / path.relative_to(folder)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)

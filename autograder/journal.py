@@ -19,7 +19,7 @@ from autograder.ledger import state
 class Note:
     """One save: whose, the folder that is to stand in `target`'s place, what else the gradebook needs, the log's line.
 
-    `unanswered` has the notebooks by name, and in each the answers that were not given.
+    `unanswered` has the notebooks by name, and in each the answers that were not given; `left` those to leave alone.
     """
 
     student: str
@@ -30,6 +30,7 @@ class Note:
     timestamp: str | None
     unanswered: dict[str, list[str]]
     line: str
+    left: tuple[str, ...] = ()
 
     @property
     def when(self) -> datetime | None:

@@ -48,6 +48,7 @@ class Outcome:
 
     digest: of what was handed in. peak: the most memory that its kernel held, in bytes, 0 where unknown. changes: how
     the gradebook's scores differ, or would. held: not saved, since a score would change without the learner's doing.
+    left: the notebooks of the assignment that were not to be graded.
     """
 
     handin: Handin
@@ -63,6 +64,7 @@ class Outcome:
     changes: tuple[Change, ...] = ()
     held: bool = False
     records: tuple[Record, ...] = ()
+    left: frozenset[str] = frozenset()
 
     @property
     def trust(self) -> dict[str, int]:

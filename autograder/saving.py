@@ -84,7 +84,7 @@ class Saving:
         """Put the marks into the gradebook, and see what they change in it."""
         handin, book = outcome.handin, self.book
         before = {name: book.marks(handin.student, handin.chapter, name) for name in self.editions[handin.chapter]}
-        scores = book.save(handin.student, handin.chapter, outcome.marked, outcome.timestamp)
+        scores = book.save(handin.student, handin.chapter, outcome.marked, outcome.timestamp, outcome.left)
         graded = book.course.path(book.course.autograded, handin.student, handin.chapter)
         changes = changes_of(handin, outcome.marked, before, scores, graded, outcome.digest)
         held = any(change.ours for change in changes) and not self.yes
@@ -97,7 +97,7 @@ class Saving:
         when = outcome.timestamp.isoformat() if outcome.timestamp else None
         unanswered = {name: sorted(marked.unanswered) for name, marked in outcome.marked.items()}
         return journal.Note(handin.student, handin.chapter, str(outcome.staged), str(target), target.exists(), when,
-                            unanswered, self._line(outcome))
+                            unanswered, self._line(outcome), tuple(sorted(outcome.left)))
 
 
 def finish_interrupted(book: Book) -> None:
@@ -110,7 +110,7 @@ def finish_interrupted(book: Book) -> None:
         try:
             marked = {name: _read(note.folder / f"{name}.ipynb", names) for name, names in note.unanswered.items()}
             with book.transaction():
-                book.save(note.student, note.chapter, marked, note.when)
+                book.save(note.student, note.chapter, marked, note.when, note.left)
                 journal.swap(note)
             if not is_logged(book.course, note.line):
                 log(book.course, note.line)

@@ -10,9 +10,9 @@ import autograder
 
 PACKAGE = Path(autograder.__file__).parent
 ORDER = (
-    "errors", "course", "wire", "links", "lower", "syntax", "source", "release", "surface", "needles",
+    "errors", "course", "options", "wire", "links", "lower", "syntax", "source", "release", "surface", "needles",
     "audit", "graft", "book", "probe", "judge", "checks", "cells", "statements", "pairing", "rebuild", "handin",
-    "sandbox", "outputs", "scratch", "kernels", "canary", "marking", "ledger", "editions",
+    "sandbox", "outputs", "scratch", "kernels", "canary", "marking", "engine", "ledger", "editions",
     "gradebook", "newcourse", "changes", "records", "journal", "saving", "grade", "feedback", "progress", "report",
     "intake", "export", "sample", "doctor", "publish", "cli",
 )
