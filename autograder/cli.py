@@ -120,6 +120,8 @@ def init(start: Path | None, directory: Path) -> None:
 @click.option("--update", is_flag=True, help="Pass over what was graded and has not changed since.")
 @click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="one per core",
               help="How many submissions to run at a time.")
+@click.option("--scheduler", metavar="ADDRESS", default="", help="Run notebooks on the workers of a dask scheduler.")
+@click.option("--cluster", type=click.Choice(["local"]), help="Run notebooks on dask workers started here, one a job.")
 @click.option("--sandbox", type=click.Choice(["on", "off"]), default="on", show_default=True,
               help="off: learners' code runs with your rights, on a machine that can't put up a sandbox.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record per learner and exercise, nothing else.")
@@ -130,7 +132,8 @@ def init(start: Path | None, directory: Path) -> None:
 @click.option("--wait", is_flag=True, help="Wait for another run on this course to end, instead of refusing.")
 def grade(
     directory: Path, chapter: str | None, student: str | None, notebook: str | None, update: bool, jobs: int,
-    sandbox: str, as_json: bool, dry_run: bool, yes: bool, present: bool, wait: bool,
+    scheduler: str, cluster: str | None, sandbox: str, as_json: bool, dry_run: bool, yes: bool, present: bool,
+    wait: bool,
 ) -> None:
     """Grade what was handed in to the nbgrader course in DIRECTORY, into its own gradebook.
 
@@ -144,18 +147,19 @@ def grade(
                4  some were held back: a score would change though the learner
                   handed in the same; look with --dry-run, approve with --yes
     """
-    if update and yes:
-        raise CourseError("--update and --force exclude each other; say one of them")
+    if update and yes or scheduler and cluster:
+        first, second = ("--update", "--force") if update and yes else ("--scheduler", "--cluster")
+        raise CourseError(f"{first} and {second} exclude each other; say one of them")
     from autograder import grade, options, progress, report
 
     course = Course(directory)
     for line in options.unfollowed(course):
         click.echo(f"note: {line}", err=True)
-    mode = grade.settled(course, sandbox)
+    mode = grade.settled(course, sandbox, elsewhere=bool(scheduler))
     with progress.Watch(mode, dry_run=dry_run) as watch:
         records = grade.grade(course, chapter=chapter, student=student, jobs=jobs, sandbox=mode, watch=watch,
                               dry_run=dry_run, yes=yes, present=present, wait=wait, notebook=notebook,
-                              update=update)
+                              update=update, scheduler=scheduler, cluster=cluster is not None)
     if as_json:
         parts = [progress.changes_as_json(watch.outcomes) if dry_run else report.as_json(records)]
     else:

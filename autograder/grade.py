@@ -12,6 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nbformat import NotebookNode
 
@@ -31,6 +32,9 @@ from autograder.records import Editions, Outcome, Record, Stored, by_exercise, s
 from autograder.sandbox import missing
 from autograder.saving import RUN, Saving, finish_interrupted, write_graded
 
+if TYPE_CHECKING:
+    from autograder.scale import Farm
+
 # What others build on; some of it stands in the rooms above.
 __all__ = [
     "Outcome", "Record", "Stored", "Watch", "by_exercise", "find_handins", "grade", "limits_of", "settled", "stored",
@@ -44,13 +48,15 @@ def grade(
     course: Course, *, chapter: str | None = None, student: str | None = None, jobs: int = 1,
     limits: Limits | None = None, sandbox: str = "on", watch: Watch = lambda done, of, outcome: None,
     dry_run: bool = False, yes: bool = False, wait: bool = False, present: bool = False,
-    notebook: str | None = None, update: bool = False,
+    notebook: str | None = None, update: bool = False, scheduler: str = "", cluster: bool = False,
 ) -> list[Record]:
     """Grade what was handed in, of one chapter, student or notebook where they are named, by nbgrader's patterns.
 
     An assignment that is in `source/` and not in the gradebook is first put there, as nbgrader does.
     update: pass over what was graded and has not changed since.
     sandbox: "on", and the run refuses where this machine can't put one up; "off", and learners' code has our rights.
+    scheduler: the address of a dask scheduler whose workers run the notebooks; cluster: `jobs` new workers on this
+    machine do.
     dry_run: change nothing; the outcomes that `watch` gets say what would change. yes: also save what changes a score
     without the learner's doing; else it is held back. wait: for another run on this course, instead of refusing.
     present: grade submissions of an older release against the present one.
@@ -58,7 +64,7 @@ def grade(
     many are done, of how many, and the last outcome; first with None.
     """
     records: list[Record] = []
-    sandbox = settled(course, sandbox)
+    sandbox = settled(course, sandbox, elsewhere=bool(scheduler))
     with alone(course, wait=wait):
         handins = find_handins(course, chapter=chapter, student=student)
         complete(course, {handin.chapter for handin in handins}, dry=dry_run)
@@ -70,9 +76,11 @@ def grade(
             _must_have(editions, notebook)
             saving = Saving(book, editions, sandbox, dry_run, yes)
             secret, limits = secret_of(course), limits or limits_of(course)
-            with _workplace(course) as place, _engine(course, sandbox, limits, secret) as engine:
+            with (_workplace(course) as place,
+                  _engine(course, sandbox, limits, secret, scheduler, jobs if cluster else 0) as engine):
                 bench = _Bench(course, editions, place, engine, present, notebook)
                 watch(0, len(handins), None)
+                jobs = jobs if isinstance(engine, Here) else 2 * engine.width
                 for done, outcome in enumerate(bench.outcomes(handins, jobs), 1):
                     outcome = saving.saved(outcome)
                     records += outcome.records
@@ -87,12 +95,12 @@ def _must_have(editions: Mapping[str, Editions], notebook: str | None) -> None:
         raise CourseError(f"no notebook '{notebook}'; there are: {', '.join(known)}")
 
 
-def settled(course: Course, sandbox: str) -> str:
+def settled(course: Course, sandbox: str, *, elsewhere: bool = False) -> str:
     """The mode that a run of this course will have; CourseError where a sandbox is wanted and can't be had.
 
-    Our own sample class alone falls back by itself: its code is ours.
+    Our own sample class alone falls back by itself: its code is ours. elsewhere: other machines put it up.
     """
-    lacks = missing() if sandbox == "on" else []
+    lacks = missing() if sandbox == "on" and not elsewhere else []
     if lacks and not is_sample(course):
         raise CourseError(f"no sandbox on this machine ({lacks[0]}); mend that, or say --sandbox off, and learners' "
                           "code runs with your rights")
@@ -100,11 +108,21 @@ def settled(course: Course, sandbox: str) -> str:
 
 
 @contextmanager
-def _engine(course: Course, sandbox: str, limits: Limits, secret: str) -> Iterator[Here]:
-    """What runs notebooks: this process, in kernels that see nothing of the course, nor of our sources."""
+def _engine(
+    course: Course, sandbox: str, limits: Limits, secret: str, scheduler: str, workers: int
+) -> Iterator["Here | Farm"]:
+    """What runs notebooks: this process or workers, in kernels that see nothing of the course, nor of our sources."""
     hide = (course.root.resolve(), course.base.resolve(), Path(__file__).parents[1] / "solutions")
-    with local_forge(sandbox, hide) as warm:
-        yield Here(warm, limits, secret)
+    if scheduler or workers:
+        try:
+            from autograder.scale import farm
+        except ImportError as problem:
+            raise CourseError(f"no dask.distributed here ({problem}); run: pip install '.[scale]'") from None
+        with farm(limits=limits, secret=secret, mode=sandbox, hide=hide, scheduler=scheduler, workers=workers) as found:
+            yield found
+    else:
+        with local_forge(sandbox, hide) as warm:
+            yield Here(warm, limits, secret)
 
 
 @contextmanager

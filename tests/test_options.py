@@ -188,6 +188,7 @@ def test_what_stock_would_grade_again_update_does_too(course, tmp_path):
     (["--notebook", "three"], "no notebook 'three'; there are: one, two"),
     (["--assignment", "x*"], "no assignment 'x*'; there are: ps1, ps2"),
     (["--update", "--force"], "--update and --force exclude each other"),
+    (["--scheduler", "tcp://x:1", "--cluster", "local"], "--scheduler and --cluster exclude each other"),
 ])
 def test_what_can_not_be_meant_is_said(course, words, said):
     done = CliRunner().invoke(main, ["grade", str(course.root), *words])
