@@ -66,6 +66,7 @@ $(SAMPLE).txt: $(STAMP) $(wildcard autograder/*.py autograder/*/*.py autograder/
 # ruff and mypy first, which take seconds; then what the tests share; pytest last, so that its closing line is the last.
 test: setup
 	@$(BIN)/python tools/chromium.py
+	@$(BIN)/python tools/bubblewrap.py
 	@$(BIN)/ruff check autograder tests tools
 	@$(BIN)/mypy
 	@$(BIN)/autograder release --check

@@ -122,8 +122,9 @@ def init(start: Path | None, directory: Path) -> None:
               help="How many submissions to run at a time.")
 @click.option("--scheduler", metavar="ADDRESS", default="", help="Run notebooks on the workers of a dask scheduler.")
 @click.option("--cluster", type=click.Choice(["local"]), help="Run notebooks on dask workers started here, one a job.")
-@click.option("--sandbox", type=click.Choice(["on", "off"]), default="on", show_default=True,
-              help="off: learners' code runs with your rights, on a machine that can't put up a sandbox.")
+@click.option("--sandbox", type=click.Choice(["on", "bwrap", "off"]), default="on", show_default=True,
+              help="bwrap: bubblewrap's sandbox, slower and weaker, where a layer of ours is missing. off: learners' "
+                   "code runs with your rights.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record per learner and exercise, nothing else.")
 @click.option("--dry-run", is_flag=True, help="Save nothing; say what would change: old score, new score, and why.")
 @click.option("--yes", "--force", "yes", is_flag=True,
@@ -147,6 +148,8 @@ def grade(
                4  some were held back: a score would change though the learner
                   handed in the same; look with --dry-run, approve with --yes
     """
+    if sys.platform == "win32":  # where the rooms that grade can't even be imported
+        raise CourseError("Windows has no sandbox for learners' code; grade in WSL 2: wsl --install, then there")
     if update and yes or scheduler and cluster:
         first, second = ("--update", "--force") if update and yes else ("--scheduler", "--cluster")
         raise CourseError(f"{first} and {second} exclude each other; say one of them")

@@ -157,7 +157,10 @@ def walls() -> Iterator[Finding]:
     """What the grader needs to wall off learners' code, which nobody needs to read or to learn."""
     lacking = sandbox.missing()
     for line in lacking:
+        from autograder.sandbox import bubble
+
+        other = "off" if bubble.lacks() else "bwrap"
         layer, _, cure = line.partition(": ")
-        yield found("sandbox", False, f"no {layer}", f"grading needs --sandbox off here, or: {cure}", needed=False)
+        yield found("sandbox", False, f"no {layer}", f"grading needs --sandbox {other} here, or: {cure}", needed=False)
     if not lacking:
         yield found("sandbox", True, "namespaces, landlock and seccomp", "")

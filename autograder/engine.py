@@ -65,5 +65,5 @@ def local_forge(sandbox: str, hide: Sequence[Path]) -> Iterator[Forge | None]:
     if sys.platform != "linux":
         yield None
     else:
-        with forge(sandboxed=sandbox == "on", hide=hide) as warm:
+        with forge(sandboxed=sandbox == "on", bwrap=sandbox == "bwrap", hide=hide) as warm:
             yield warm

@@ -29,7 +29,7 @@ from autograder.marking import stubs_of
 from autograder.options import mode_of, own_files
 from autograder.rebuild import Repair, rebuild
 from autograder.records import Editions, Outcome, Record, Stored, by_exercise, stored, stored_records
-from autograder.sandbox import missing
+from autograder.sandbox import bubble, missing
 from autograder.saving import RUN, Saving, finish_interrupted, write_graded
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def grade(
 
     An assignment that is in `source/` and not in the gradebook is first put there, as nbgrader does.
     update: pass over what was graded and has not changed since.
-    sandbox: "on", and the run refuses where this machine can't put one up; "off", and learners' code has our rights.
+    sandbox: "on", and the run refuses where this machine can't put one up; "bwrap", bubblewrap's in its stead; "off",
+    and learners' code has our rights.
     scheduler: the address of a dask scheduler whose workers run the notebooks; cluster: `jobs` new workers on this
     machine do.
     dry_run: change nothing; the outcomes that `watch` gets say what would change. yes: also save what changes a score
@@ -100,11 +101,14 @@ def settled(course: Course, sandbox: str, *, elsewhere: bool = False) -> str:
 
     Our own sample class alone falls back by itself: its code is ours. elsewhere: other machines put it up.
     """
-    lacks = missing() if sandbox == "on" and not elsewhere else []
-    if lacks and not is_sample(course):
-        raise CourseError(f"no sandbox on this machine ({lacks[0]}); mend that, or say --sandbox off, and learners' "
-                          "code runs with your rights")
-    return "off" if lacks else sandbox
+    lacks = [] if elsewhere else {"on": missing, "bwrap": bubble.lacks}.get(sandbox, list)()
+    if not lacks:
+        return sandbox
+    if is_sample(course):
+        return "off"
+    other = ", try --sandbox bwrap," if sandbox == "on" and not bubble.lacks() else ","
+    raise CourseError(f"no sandbox on this machine ({lacks[0]}); mend that{other} or say --sandbox off, and learners' "
+                      "code runs with your rights")
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from nbformat import NotebookNode
 
 from autograder.outputs import Outputs, error_output
 from autograder.sandbox import Policy
+from autograder.sandbox.bubble import Bubble
 from autograder.sandbox.warm import Ticket, Zygote, kernel_spec
 from autograder.scratch import scratch
 from autograder.wire import Plan, Seen, WireError, decode, encode
@@ -106,13 +107,13 @@ def clean_environment(home: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Forge:
-    """Where warm kernels come from: a zygote and, unless the sandbox is off, what it lets through.
+    """Where kernels come from: a zygote, or bwrap in its stead; and, unless the sandbox is off, what it lets through.
 
     Each kernel takes a user of its own off `users`, so that a limit on processes binds it alone, and puts it back.
     Kernels have their folders in `place`.
     """
 
-    zygote: Zygote
+    zygote: Zygote | Bubble
     sandboxed: bool
     users: SimpleQueue[int]
     place: Path
@@ -124,15 +125,20 @@ class Forge:
 
 
 @contextmanager
-def forge(*, sandboxed: bool, hide: Sequence[Path] = ()) -> Iterator[Forge]:
-    """A prepared process to fork kernels from, for as long as the context lasts; they see nothing of `hide`."""
+def forge(*, sandboxed: bool, bwrap: bool = False, hide: Sequence[Path] = ()) -> Iterator[Forge]:
+    """A prepared process to fork kernels from, for as long as the context lasts; they see nothing of `hide`.
+
+    bwrap: no such process; bubblewrap starts each kernel in a sandbox of its own.
+    """
     users: SimpleQueue[int] = SimpleQueue()
     for user in range(_FIRST_USER, _FIRST_USER + 64):
         users.put(user)
-    with scratch() as place:
+    kept = tuple(str(path) for path in hide)
+    with scratch() as place, ExitStack() as ending:
         (place / "home").mkdir()
-        with Zygote(clean_environment(place / "home"), place=place) as zygote:
-            yield Forge(zygote, sandboxed, users, place, tuple(str(path) for path in hide))
+        zygote = Zygote(clean_environment(place / "home"), place=place)
+        source = ending.enter_context(Bubble()) if bwrap else ending.enter_context(zygote)
+        yield Forge(source, sandboxed or bwrap, users, place, kept)
 
 
 class Kernel:

@@ -18,6 +18,9 @@ from autograder.records import Outcome
 
 _LOG_S = 5   # between two lines of progress where there is no terminal
 _MOST = 12   # lines of one sort in the summary; the log has them all
+# What is said of a sandbox that is not ours.
+_SANDBOX = {"off": "; sandbox off: learners' code ran with your rights",
+            "bwrap": "; sandbox bwrap: bubblewrap's, the weaker one"}
 
 
 def console(*, error: bool = False) -> Console:
@@ -91,7 +94,7 @@ class Watch:
         counts += f" + {held} held back" if held else ""
         if self._dry:
             counts += "; a dry run: nothing was saved"
-        return counts + ("; sandbox off: learners' code ran with your rights" if self._sandbox == "off" else "")
+        return counts + _SANDBOX.get(self._sandbox, "")
 
     def _trust(self) -> list[str]:
         """How many scores can be trusted how far."""

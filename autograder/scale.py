@@ -28,6 +28,7 @@ from autograder.engine import Here, Lost, local_forge
 from autograder.errors import CourseError
 from autograder.kernels import Limits
 from autograder.marking import Marked, Result
+from autograder.sandbox import bubble
 
 _PLUGIN = "autograder"
 _PATIENCE = 30  # seconds, for a scheduler to answer and for its first worker
@@ -61,7 +62,7 @@ def farm(
 ) -> Iterator["Farm"]:
     """The workers of the scheduler at that address; without one, so many new ones on this machine.
 
-    mode: "on" or "off", the sandbox that each worker puts up. CourseError where one can't, or where it would
+    mode: "on", "bwrap" or "off", the sandbox that each worker puts up. CourseError where one can't, or where it would
     give other results than this process: with another version of this package or of what it computes with.
     """
     with ExitStack() as ending:
@@ -166,7 +167,7 @@ def _marked(job: Job) -> Done:
 
 def _account(mode: str) -> tuple[str, list[str]]:
     """What a worker is made of, and what it lacks for its sandbox."""
-    return _stamp(), sandbox.missing() if mode == "on" else []
+    return _stamp(), {"on": sandbox.missing, "bwrap": bubble.lacks}.get(mode, list)()
 
 
 def _stamp() -> str:

@@ -17,8 +17,8 @@ def without(layer):
     """Take a layer out of this process's copy of the sandbox."""
     nothing = lambda *args: None  # noqa: E731
     plant = {
-        "seccomp": (seccomp, "apply", nothing), "landlock": (walls, "_landlock", nothing),
-        "files": (walls, "_root_directory", nothing), "limits": (walls, "_limits", nothing),
+        "seccomp": (seccomp, "apply", nothing), "landlock": (walls, "restrict", nothing),
+        "files": (walls, "_root_directory", nothing), "limits": (walls, "limit", nothing),
         "capabilities": (linux, "drop_capabilities", nothing), "user": (walls, "_user", nothing),
         "hiding": (walls, "_hide", nothing), "watch": (watch, "until_ended", lambda pid, *_: os.waitpid(pid, 0)),
         "network": (linux, "NAMESPACES", linux.NAMESPACES & ~linux.CLONE_NEWNET),
@@ -42,7 +42,7 @@ def said(code, left_out, changes):
             for layer in left_out:
                 without(layer)
             kernelapp.listen = lambda connection: {}
-            zygote._run_kernel = lambda connection, sockets: tried(code)
+            zygote.run_kernel = lambda connection, sockets: tried(code)
             request = {"policy": Policy(**changes).plain(), "environment": {"PATH": os.defpath}, "log": log.name,
                        "cwd": "/tmp", "connection": {}}
             try:

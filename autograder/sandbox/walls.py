@@ -15,7 +15,7 @@ from autograder.sandbox.policy import Policy, hidden, readable
 _INSIDE = 1000  # the learner's user and group, as seen from inside
 _READ_ONLY = linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "fonts", "mime.types", "alternatives")
+SETTINGS = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "fonts", "mime.types", "alternatives")
 WORK, HOME = "/tmp/work", "/tmp/home"
 
 
@@ -40,13 +40,13 @@ def enter(policy: Policy) -> None:
     """The rest, in the first process of the new pid namespace: files, limits, rights. Nothing is left to undo."""
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     _root_directory(policy)
-    _limits(policy)
+    limit(policy)
     linux.prctl(linux.PR_SET_SECUREBITS, linux.SECUREBITS_LOCKED)
     _user()
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     linux.drop_capabilities()
     linux.prctl(linux.PR_SET_DUMPABLE, 1)  # the change of user cleared it, and `watch` wants to count our memory
-    _landlock()
+    restrict()
     seccomp.apply()
 
 
@@ -65,7 +65,7 @@ def _root_directory(policy: Policy) -> None:
     files = os.open(policy.files, os.O_RDONLY | os.O_DIRECTORY) if policy.files else -1
     sources = {path: os.open(path, os.O_PATH | os.O_DIRECTORY) for path in places if not os.path.islink(path)}
     devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in _DEVICES}
-    settings = {name: os.open(f"/etc/{name}", os.O_PATH) for name in _ETC if os.path.exists(f"/etc/{name}")}
+    settings = {name: os.open(f"/etc/{name}", os.O_PATH) for name in SETTINGS if os.path.exists(f"/etc/{name}")}
     linux.mount("root", new, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=16m,mode=755")
     _scratch(new, policy)  # before the places: this Python may itself lie below /tmp
     for path in places:
@@ -162,9 +162,10 @@ def _switch(new: str) -> None:
 # ---- limits and rights
 
 
-def _limits(policy: Policy) -> None:
+def limit(policy: Policy) -> None:
+    """Bind this process, and what it starts, to the policy's limits."""
     os.umask(0o077)
-    for kind, limit in (
+    for kind, most in (
         (resource.RLIMIT_AS, policy.memory),
         (resource.RLIMIT_FSIZE, policy.file),
         (resource.RLIMIT_NPROC, policy.processes),
@@ -174,7 +175,7 @@ def _limits(policy: Policy) -> None:
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
     ):
-        resource.setrlimit(kind, (limit, limit))
+        resource.setrlimit(kind, (most, most))
 
 
 def _user() -> None:
@@ -185,7 +186,8 @@ def _user() -> None:
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user clears it
 
 
-def _landlock() -> None:
+def restrict() -> None:
+    """Landlock: read what a Python needs, write what is scratch, nothing else."""
     read = [(path, landlock.READ) for path in (*readable(), "/etc", "/proc", "/dev") if os.path.isdir(path)]
     devices = [(f"/dev/{name}", landlock.READ_FILE | landlock.WRITE_FILE) for name in _DEVICES]
     write = [("/tmp", landlock.WRITE), ("/dev/shm", landlock.WRITE)]

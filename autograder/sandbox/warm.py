@@ -24,6 +24,7 @@ from jupyter_client.provisioning import KernelProvisionerBase, KernelProvisioner
 from traitlets import Unicode
 
 from autograder.errors import CourseError
+from autograder.sandbox.bubble import Bubble
 from autograder.sandbox.policy import Policy
 from autograder.sandbox.walls import HOME, WORK
 
@@ -88,9 +89,9 @@ class Zygote:
 
 @dataclass(frozen=True)
 class Ticket:
-    """Where a kernel is to come from: its zygote, its sandbox or None, and the folder of its sockets and log."""
+    """Where a kernel is to come from, its sandbox or None, and the folder of its sockets and log."""
 
-    zygote: Zygote
+    zygote: Zygote | Bubble
     policy: Policy | None
     home: Path
 

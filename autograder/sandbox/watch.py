@@ -26,12 +26,20 @@ def processes() -> int:
 
 def until_ended(pid: int, memory: int, proc: int) -> None:
     """Wait for a child; kill it, and so all of its pid namespace, where they hold more than `memory` bytes."""
-    handle = os.pidfd_open(pid)
-    while not select.select([handle], [], [], _EVERY)[0]:
-        if sum(_size(proc, one) for one in _tree(proc, pid)) > memory:
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
-    os.close(handle)
+    guard(pid, memory, proc)
     os.waitpid(pid, 0)
+
+
+def guard(pid: int, memory: int, proc: int, *, most: int = 1 << 30) -> None:
+    """As long as a process lives; kill it where it and those below it hold too much, or are more than `most`."""
+    handle = os.pidfd_open(pid)
+    try:
+        while not select.select([handle], [], [], _EVERY)[0]:
+            family = list(_tree(proc, pid))
+            if len(family) > most or sum(_size(proc, one) for one in family) > memory:
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+    finally:
+        os.close(handle)
 
 
 def _tree(proc: int, pid: int) -> Iterator[int]:

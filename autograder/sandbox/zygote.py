@@ -184,7 +184,7 @@ def _child(request: dict[str, Any], policy: Policy | None) -> None:
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["cwd"])
-        _run_kernel(request["connection"], sockets)
+        run_kernel(request["connection"], sockets)
     except BaseException:
         import traceback
 
@@ -194,7 +194,8 @@ def _child(request: dict[str, Any], policy: Policy | None) -> None:
         os._exit(1)
 
 
-def _run_kernel(connection: dict[str, Any], sockets: dict[int, int]) -> None:
+def run_kernel(connection: dict[str, Any], sockets: dict[int, int]) -> None:
+    """The kernel, from new random numbers to its end."""
     import numpy as np
     import torch
 
