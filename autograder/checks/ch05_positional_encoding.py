@@ -48,7 +48,8 @@ class IsPermutationEquivariant(Exercise):
         cycle = np.array([1, 2, 0])  # not its own inverse; token 2 keeps its left neighbour
         kinds = rng.permutation(["attention", "mean", "table", "sorted", "convolution"])
         square = [self._try(rng, str(kind), 3, 3, 3, perm=cycle) for kind in kinds]
-        yield Case(note="B = n = d", extra={"tried": square})
+        for part in (square[:2], square[2:]):  # what fails here is tried with the whole catalogue: keep it small
+            yield Case(note="B = n = d", extra={"tried": part})
         pair = [self._try(rng, kind, 2, 4, 3, as_tuple=True) for kind in ("tokenwise", "cumulative sum")]
         yield Case(note="the layer returns (output, None)", extra={"tried": pair})
         noisy = [self._try(rng, k, 2, 5, 3, dropout=0.5, training=True) for k in ("attention", "tokenwise", "last")]

@@ -404,7 +404,8 @@ class LeaksFuture(Exercise):
 
     def cases(self, rng: np.random.Generator) -> Iterable[Case]:
         kinds = ("causal", "strictly causal", "constant", "one ahead", "the future alone")
-        yield Case(note="; ".join(kinds), extra={"models": [self._model(rng, 3, kind) for kind in kinds]})
+        for part in (kinds[:2], kinds[2:]):  # what fails here is tried with the whole catalogue: keep it small
+            yield Case(note="; ".join(part), extra={"models": [self._model(rng, 3, kind) for kind in part]})
         yield Case(note="output 1 of 4 sees the last token alone", extra={"models": [self._model(rng, 4, (0, 3))]})
         drawn = [self._drawn(rng) for _ in range(5)]
         yield Case(note="several models, causal and not", extra={"models": drawn[:3]})
