@@ -92,11 +92,12 @@ def test_a_right_answer_on_a_wrong_one_is_told_what_to_mend_first(slug, cause, e
     hint = f"this calls your {cause}, which did not pass all of its own tests: mend it first."
     with Session() as session:
         chapter = Chapter(slug, session)
+        solved = {one.name: texts[one.name] for one in chapter.exercises}
         for answers, told in (
-            ({cause: mistakes[cause], exercise: texts[exercise]}, True),
-            ({exercise: texts[exercise]}, True),  # the other one is not done yet
-            ({cause: mistakes[cause], exercise: mistakes[exercise]}, False),
-            ({cause: texts[cause], exercise: mistakes[exercise]}, False),
+            (solved | {cause: mistakes[cause]}, True),
+            ({name: text for name, text in solved.items() if name != cause}, True),  # not done yet
+            (solved | mistakes, False),
+            (solved | {exercise: mistakes[exercise]}, False),
         ):
             found = [result.message for result in chapter.marked(answers)[exercise] if result.verdict == "failed"]
             assert found and all(message.startswith(hint) == told for message in found)
