@@ -770,14 +770,6 @@ def steps_and_path(arch, n, k=3):
     return {"rnn": (n, n - 1), "conv": (1, -(-(n - 1) // (k - 1))), "dilated_conv": (1, layers), "attention": (1, min(1, n - 1))}[arch]
 
 
-@wrong("rounded logarithm", "a logarithm in floating point does not tell 2^40 from 2^40 + 1, however it is rounded: count with whole numbers")
-def steps_and_path(arch, n, k=3):
-    if arch not in ("rnn", "conv", "dilated_conv", "attention") or n < 1 or k < 2:
-        raise ValueError(arch)
-    layers = round(math.log(n, k) + 0.5 - 1e-9) if n > 1 else 0
-    return {"rnn": (n, n - 1), "conv": (1, -(-(n - 1) // (k - 1))), "dilated_conv": (1, layers), "attention": (1, min(1, n - 1))}[arch]
-
-
 @wrong("doubled whatever k is", "the spacing grows by the factor k from layer to layer, not by 2")
 def steps_and_path(arch, n, k=3):
     if arch not in ("rnn", "conv", "dilated_conv", "attention") or n < 1 or k < 2:
