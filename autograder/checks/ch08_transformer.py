@@ -90,21 +90,28 @@ class Transformer(Exercise):
         yield self._case(
             rng, 1, "post", src=((3, 2), 6), tgt=((3, 4), 5), dropped=True, note="dropout = 1, train mode", **edge
         )
+        yield self._case(
+            rng, 1, "post", src=((5, 6), 6), tgt=((6, 5), 5), halved=True, note="dropout = 0.5, train mode", **edge
+        )
         yield Case((6, 5, 4, 2, 1, 8, 0.0, 0, 16, "both"), part="edge", note="norm is neither", extra={"refused": True})
 
     def _case(
         self, rng: np.random.Generator, N: int, norm: str, *, src: Any, tgt: Any, pad: int = 0, facts: bool = False,
-        grad: bool = False, meta: bool = False, dropped: bool = False, part: str = "core", note: str = "",
+        grad: bool = False, meta: bool = False, dropped: bool = False, halved: bool = False, part: str = "core",
+        note: str = "",
     ) -> Case:  # fmt: skip
         d, h, d_ff, max_len = 6, 3, 5, 9
         weights = draw(rng, src[1], tgt[1], d, d_ff, N, norm)
+        ids = {"src": _ids(rng, src[0], src[1], pad), "tgt": _ids(rng, tgt[0], tgt[1], pad)}
+        if pad:  # where 0 is a word, a mask that looks for 0 hides it
+            ids["src"][0, 0] = ids["tgt"][1, 1] = 0
         extra = {
             "weights": weights, "model": Model(weights, h, pad, norm, dropped), "facts": facts, "meta": meta, "N": N,
-            "dropped": dropped, "src": _ids(rng, src[0], src[1], pad), "tgt": _ids(rng, tgt[0], tgt[1], pad),
-            "grad": grad, "norm": norm,
+            "dropped": dropped, "halved": halved, **ids, "grad": grad, "norm": norm,
             "long": _ids(rng, [max_len + 1] * 2, min(src[1], tgt[1]), pad), "pad": pad,
         }  # fmt: skip
-        return Case((src[1], tgt[1], d, h, N, d_ff, float(dropped), pad, max_len, norm), {}, part, note, extra)
+        dropout = 0.5 if halved else float(dropped)
+        return Case((src[1], tgt[1], d, h, N, d_ff, dropout, pad, max_len, norm), {}, part, note, extra)
 
     def plan(self, case: Case, plan: Plan) -> dict[str, Any]:
         extra = case.extra
@@ -118,8 +125,12 @@ class Transformer(Exercise):
                 "pad_id": plan.look(module.pad_id),
                 "defaults": plan.defaults(ANSWER),
             }
+            larger = plan.build(300, 400, *case.args[2:4], 1, case.args[5])  # tables that tell their deviation
+            names["tables"] = [plan.look(larger.src_embedding.weight), plan.look(larger.output.weight)]
         names["missing"] = plan.load(module, arrays(extra["weights"]))
-        plan.mode(module, extra["dropped"])
+        plan.mode(module, extra["dropped"] or extra["halved"])
+        if extra["halved"]:
+            return names | self._watched(case, plan, module)
         src, tgt, long = (plan.put(tensor(extra[name], "int64")) for name in ("src", "tgt", "long"))
         names["memory"] = plan.call(module.encode, src)
         names["decoded"] = plan.call(module.decode, tgt, names["memory"], src)
@@ -135,6 +146,14 @@ class Transformer(Exercise):
             names["moved"] = plan.call(module.decode, *(plan.to(ref, "meta") for ref in (tgt, names["memory"], src)))
         return names
 
+    def _watched(self, case: Case, plan: Plan, module: Ref) -> dict[str, Any]:
+        """What goes into the first block of either side; from a seed, so that the same answer drops the same."""
+        fed = [plan.watch(_item(module, part, 0), values=True) for part in LISTS]
+        plan.reseed(1)
+        src, tgt = (plan.put(tensor(case.extra[name], "int64")) for name in ("src", "tgt"))
+        logits = plan.call(module, src, tgt)
+        return {"logits": logits, "fed": [plan.log(each) for each in fed]}
+
     def judge(self, case: Case, seen: Sight) -> None:
         extra = case.extra
         if "refused" in extra:
@@ -145,6 +164,9 @@ class Transformer(Exercise):
             self._judge_facts(case, seen)
         lacking = ", ".join(seen.missing[:4]) if isinstance(seen.missing, list) else "all"
         expect(not lacking, "parts", f"these parameters are missing or have another shape: {lacking}")
+        if extra["halved"]:
+            self._judge_dropout(case, seen)
+            return
         self._judge_values(case, seen)
         if extra["grad"]:
             ran(seen.gradients, "taking the gradient of your logits")
@@ -163,6 +185,20 @@ class Transformer(Exercise):
             close(_where(getattr(seen, name), real), want * real, what, check="logits", atol=1e-4)
         unchanged(seen.after, [tensor(extra[name], "int64") for name in ("src", "tgt")], "your model changed the ids")
 
+    def _judge_dropout(self, case: Case, seen: Sight) -> None:
+        """Entry by entry 0 or double of what embeddings and positions come to: dropped from once."""
+        ran(seen.logits, "forward in train mode")
+        for part, which, log in zip(LISTS, ("src", "tgt"), seen.fed):
+            if len(log) != 1 or not isinstance(log[0].get("input"), Array):  # called by keyword: nothing to be seen
+                continue
+            want = 2 * case.extra["model"].embedded(f"{which}_embedding.weight", case.extra[which])
+            got = is_array(log[0]["input"], want.shape, f"the input of {part}[0]", lib="torch").double()
+            dropped, kept = np.abs(got) < 1e-6, np.abs(got - want) < 1e-4 * (1 + np.abs(want))
+            text = f"the {part}'s dropout"
+            expect(bool(dropped.any()), "dropout", f"{text} drops nothing of embeddings plus positions")
+            text = f"{text} should act once on embeddings plus positions, in PositionalEncoding; yours acts otherwise"
+            expect(bool((dropped | kept).all()), "dropout", text)
+
     def _judge_facts(self, case: Case, seen: Sight) -> None:
         ran(seen.facts, "looking into your model")
         classes, shared = seen.facts["classes"], seen.facts["shared"]
@@ -180,6 +216,13 @@ class Transformer(Exercise):
         expect("output.bias" not in seen.facts["parameters"], "parts", "output should have no bias")
         expect(seen.pad_id == case.extra["pad"], "parts", "the attribute pad_id should keep the pad_id that is given")
         _judge_defaults(seen.defaults, DEFAULTS)
+        for table, name in zip(seen.tables, ("src_embedding.weight", "output.weight")):
+            ran(table, "making a larger model")
+            size = is_array(table, table.shape, name, lib="torch").double().std() * math.sqrt(case.args[2])
+            text = (
+                f"a new model's {name} should be of standard deviation d_model ** -0.5; yours is {size:.2g} times that"
+            )
+            expect(0.8 < size < 1.25, "initialised", f"{text}. initialise(self, d_model) should come last in __init__")
 
     def _judge_edges(self, case: Case, seen: Sight) -> None:
         if case.part == "edge":
@@ -297,16 +340,19 @@ class TrainStep(Exercise):
         yield self._case(rng, (7, 2, 4, 5, 2, 3, 6), accumulate=3, pad=2, note="7 rows, accumulate = 3", **edge)
         yield self._case(rng, (6, 2), accumulate=5, note="2 rows, accumulate = 5", **edge)
         yield self._case(rng, (5, 3, 2, 4), accumulate=2, clip=0.05, steps=2, note="clip = 0.05", **edge)
+        yield self._case(rng, (6, 4, 5), clip=90.0, scale=4.0, note="clip = 90 and large gradients", **edge)
         yield self._case(rng, (5, 3, 6), amp=True, note="amp=True", **edge)
-        yield self._case(rng, (4, 3), meta=True, note="the model on another device than the batch", **edge)
+        for meta in ("the model", "the source", "the target"):
+            yield self._case(rng, (4, 3), meta=meta, note=f"{meta} on another device", **edge)
 
     def _case(
         self, rng: np.random.Generator, lengths: Sequence[int], *, accumulate: int = 1, clip: float | None = None,
-        amp: bool = False, pad: int = 0, steps: int = 1, training: bool = True, meta: bool = False, part: str = "core",
-        note: str = "",
+        amp: bool = False, pad: int = 0, steps: int = 1, training: bool = True, meta: str = "", scale: float = 1.0,
+        part: str = "core", note: str = "",
     ) -> Case:  # fmt: skip
         d, src_vocab, tgt_vocab = 4, 6, 7
-        weights = [normal(rng, shape) for shape in ((src_vocab, d), (tgt_vocab, d), (d, tgt_vocab))]
+        weights = [normal(rng, shape) for shape in ((src_vocab, d), (tgt_vocab, d))]
+        weights.append(normal(rng, (d, tgt_vocab), scale=scale))  # the others' gradients grow with it
         batches = [
             [_ids(rng, [3] * len(lengths), src_vocab, pad), _ids(rng, lengths, tgt_vocab, pad)] for _ in range(steps)
         ]
@@ -322,13 +368,15 @@ class TrainStep(Exercise):
         extra = case.extra
         model = plan.make("tiny_seq2seq", *extra["weights"])
         plan.mode(model, extra["training"])
-        if extra["meta"]:
+        if extra["meta"] == "the model":
             plan.to(model, "meta")
         optimizer = plan.make("optimizer", "SGD", model, lr=0.5)
         losses, puts = [], []
         for batch in extra["batches"]:
             puts.append([plan.put(tensor(ids, "int64")) for ids in batch])
-            losses.append(plan.call(ANSWER, model, tuple(puts[-1]), optimizer, **case.kwargs))
+            moved = [plan.to(ref, "meta") if extra["meta"] == what else ref
+                     for ref, what in zip(puts[-1], ("the source", "the target"))]  # fmt: skip
+            losses.append(plan.call(ANSWER, model, tuple(moved), optimizer, **case.kwargs))
         names = {"losses": losses, "log": plan.log(model), "model": plan.facts(model), "norms": plan.log(optimizer)}
         names["defaults"] = plan.defaults(ANSWER)
         names["after"] = [plan.look(ref) for batch in puts for ref in batch]
@@ -338,7 +386,7 @@ class TrainStep(Exercise):
 
     def judge(self, case: Case, seen: Sight) -> None:
         if case.extra["meta"]:
-            self._judge_device(seen)
+            self._judge_device(case.extra["meta"], seen)
             return
         for loss in seen.losses:
             ran(loss)
@@ -370,19 +418,24 @@ class TrainStep(Exercise):
         even = len(sizes) == parts * len(case.extra["batches"]) and sum(sizes) == rows * len(case.extra["batches"])
         expect(even and max(sizes) - min(sizes) <= 1, "parts", text)
         expect(all(call["training"] for call in log), "train mode", "call model.train() before the forward pass")
+        text = "model.training = True does not reach the parts inside, such as its dropout: call model.train()"
+        expect(all(call["dropout"] for call in log), "train mode", text)
         expect(seen.model["training"], "train mode", "your function should leave the model in train mode")
         want = "torch.bfloat16" if amp else False
         text = "with amp=True forward runs in bfloat16 autocast, without it in none"
         expect(all(call["autocast"] == want for call in log), "amp", text)
 
-    def _judge_device(self, seen: Sight) -> None:
+    def _judge_device(self, elsewhere: str, seen: Sight) -> None:
         """No number comes back from there, so the step ends in an error; where the ids went is in the log."""
-        here = [device for call in seen.log for device in call["devices"] if device != "meta"]
         text = "the batch should go to the device of the model's parameters, whatever it is; yours stayed elsewhere"
-        stopped = seen.losses[0]
-        expect(not here and not isinstance(stopped, float), "device", text)
+        home, stopped = "meta" if elsewhere == "the model" else "cpu", seen.losses[0]
+        stayed = any(device != home for call in seen.log for device in call["devices"])
+        expect(not stayed and not isinstance(stopped, float), "device", text)
         if not seen.log and isinstance(stopped, Raised):
             expect("meta" in stopped.message.lower(), "device", text)
+        if elsewhere == "the source":  # which nobody needs to look at before it is moved, and moving it raises this
+            ran_to = isinstance(stopped, Raised) and "copy out of meta" in stopped.message.lower()
+            expect(ran_to, "device", text)
 
     def _oracle(self, case: Case) -> tuple[list[float], list[float], list[torch.Tensor]]:
         weights = [array.value().double() for array in case.extra["weights"]]
@@ -421,9 +474,11 @@ def _source(rng: np.random.Generator, B: int, pad: int) -> np.ndarray:
 
 
 def _saying(rng: np.random.Generator, vocab: int, token: int) -> np.ndarray:
-    """Logits whose largest is the token's."""
+    """Logits whose largest is the token's; the token before it is nearly as likely."""
     logits = rng.uniform(-2, 2, vocab)
     logits[token] = 2.5 + rng.random()
+    if token:
+        logits[token - 1] = logits[token] - 2e-5
     return logits
 
 
@@ -438,21 +493,24 @@ class GreedyDecode(Exercise):
         yield self._case(rng, (2, 5), 5, training=False, note="a row ends exactly at max_len; eval mode")
         edge: dict[str, Any] = {"part": "edge"}
         yield self._case(rng, (2, 7, 4), 5, special=(5, 3, 4), note="pad 5, bos 3, eos 4; one row is cut off", **edge)
+        yield self._case(rng, (5, 2), 6, pads=2, note="a row says pad before its eos", **edge)
         yield self._case(rng, (1, 1), 6, note="every row ends at once", **edge)
         yield self._case(rng, (3,), 6, note="one row", **edge)
         yield self._case(rng, (4, 2), 1, note="max_len = 1", **edge)
 
     def _case(
         self, rng: np.random.Generator, lengths: Sequence[int], max_len: int, *,
-        special: tuple[int, int, int] = (0, 1, 2),
+        special: tuple[int, int, int] = (0, 1, 2), pads: int = 0,
         training: bool = True, part: str = "core", note: str = "",
     ) -> Case:  # fmt: skip
-        """`lengths`: at which step each row says eos; `special`: pad, bos, eos."""
+        """`lengths`: at which step each row says eos; `special`: pad, bos, eos; `pads`: when the first says pad."""
         pad, bos, eos = special
         src, vocab, script, said = _source(rng, len(lengths), pad), 9, [], []
-        words = [token for token in range(vocab) if token not in special]
+        words = [token for token in reversed(range(vocab)) if token not in special]  # the first is no 0
         for row, length in zip(src, lengths):
             tokens = [*rng.choice(words[1:], length - 1).tolist(), eos]
+            if pads and not said:
+                tokens[pads - 1] = pad
             said.append(tokens)
             for at in range(length):
                 logits = tensor(_saying(rng, vocab, tokens[at]), "float32")
@@ -478,19 +536,34 @@ class GreedyDecode(Exercise):
 
     def judge(self, case: Case, seen: Sight) -> None:
         want = _padded(case.extra["said"], case.args[1], case.extra["special"][0])
-        close(seen.result, want, "the ids", check="ids")
+        _judge_ids(seen.result, want)
         unchanged(seen.after, [case.args[0]])
         _judge_log(seen, case.extra["training"])
-        calls = [call["call"] for call in seen.log]
-        expect(calls.count("encode") == 1, "encode once", "call model.encode once, before the loop: the source stays")
+        _judge_encoded(seen)
         text = "after every row has ended your loop still asked the model"
-        expect(calls.count("decode") <= want.shape[1], "stop", text)
+        asked = sum(call["shape"][0] for call in seen.log if call["call"] == "decode")  # all at once, or one by one
+        expect(asked <= want.numel(), "stop", text)
 
 
 def _padded(said: Sequence[Sequence[int]], max_len: int, pad: int) -> torch.Tensor:
     rows = [list(tokens[:max_len]) for tokens in said]
     L = max(map(len, rows))
     return torch.tensor([row + [pad] * (L - len(row)) for row in rows])
+
+
+def _judge_ids(found: Any, want: torch.Tensor) -> None:
+    """Fails where the ids are others; says which token at which step, for an id is neither too large nor too small."""
+    got = is_array(found, tuple(want.shape), "ids", lib="torch", dtype="int64").double()
+    off = np.argwhere(got != want.numpy())
+    if len(off):
+        row, step = off[0]
+        text = f"the ids are wrong: in row {row} at step {step} yours is {got[row, step]:.0f}"
+        expect(False, "ids", f"{text}; {len(off)} of {got.size} are others")
+
+
+def _judge_encoded(seen: Sight) -> None:
+    calls = [call["call"] for call in seen.log]
+    expect(calls.count("encode") == 1, "encode once", "call model.encode once, before the loop: the source stays")
 
 
 def _judge_log(seen: Sight, training: bool) -> None:
@@ -621,7 +694,9 @@ class CachedGreedyDecode(Exercise):
                 if len(got) != len(want):  # only the rows that go on
                     continue
                 off = np.abs(got - want[:, t])[~over[:, t]].max() > 1e-3
-                text = f"block {i} at step {t} computes something else than for the whole prefix: wrong keys or positions"  # noqa: E501
+                text = (
+                    f"block {i} at step {t} computes something else than for the whole prefix: wrong keys or positions"  # noqa: E501
+                )
                 expect(not off, "same states", text)
 
 
@@ -667,26 +742,46 @@ class BeamSearch(Exercise):
         yield self._race(rng, (5, -4.0), (9, -6.3), max_len=3, note="nothing ends before max_len")
         yield self._race(rng, (2, -3.0), (9, -3.0), max_len=4, beam=2, note="the best at max_len has not ended")
         yield self._race(rng, (4, -2.8), (3, -2.4), beam=1, note="beam = 1, greedy", training=False)
+        # at step 3 the second has the worse log-probability and the better score, and there is room for one of the two
+        ways = [[-1.7, -0.3], [-1.6, -0.25, -0.25, -0.05, -0.05]]
+        yield self._race(rng, *ways, beam=3, decoys=True, note="the penalty decides who stays")
+        yield self._race(rng, [-0.5, -0.5], [-1.05, *[-1e-3] * 7], note="the best has ended, another becomes better")
+        yield self._race(rng, (4, -3.2), (3, -3.4), padded=True, note="the best says pad")
+        yield self._race(rng, [-1.0005] * 3, [-1.0012] * 3, falling=True, note="two that are nearly as likely")
+        yield self._race(rng, (2, -2.6), (3, -3.4), beam=15, max_len=3, note="beam larger than the vocabulary")
 
     def _race(
-        self, rng: np.random.Generator, *runners: tuple[int, float], beam: int | None = None,
-        alpha: float | None = None,
+        self, rng: np.random.Generator, *runners: tuple[int, float] | list[float], beam: int | None = None,
+        alpha: float | None = None, decoys: bool = False, padded: bool = False, falling: bool = False,
         max_len: int = 8, training: bool = True, first: float | None = None, note: str = "",
     ) -> Case:  # fmt: skip
-        """Two ways through the script, (length with eos, log-probability); `first`: a third that leads nowhere."""
+        """Two ways through the script: (length with eos, log-probability), or what each token adds to it.
+
+        `first`: a third way that leads nowhere; `decoys`: two, which part at step 3. `padded`: the first says pad.
+        `falling`: it begins with the larger of the two ids.
+        """
         vocab = 12
         kwargs: dict[str, Any] = {} if beam is None else {"beam": beam}
         kwargs |= {} if alpha is None else {"alpha": alpha}
         words = rng.permutation(np.arange(3, vocab)).tolist()
+        if falling:
+            words[:2] = sorted(words[:2], reverse=True)
         src = _source(rng, 1, PAD)
         table: dict[tuple[int, ...], dict[int, float]] = {}
-        for start, (length, total) in zip(words, runners):
-            path = [start, *rng.choice(words[3:], max(length - 2, 0)).tolist()][: length - 1] + [EOS]
+        for start, runner in zip(words, runners):
+            gains = runner if isinstance(runner, list) else [runner[1] / runner[0]] * runner[0]
+            path = [start, *rng.choice(words[3:], max(len(gains) - 2, 0)).tolist()][: len(gains) - 1] + [EOS]
+            if padded and start == words[0]:
+                path[1] = PAD
             for at, token in enumerate(path):
-                table.setdefault((BOS, *path[:at]), {})[token] = total / length
+                table.setdefault((BOS, *path[:at]), {})[token] = gains[at]
             table[(BOS, *path)] = {EOS: -0.01}  # tempting, but an ended hypothesis does not go on
         if first is not None:
             table[(BOS,)][words[2]] = first
+        if decoys:
+            table[(BOS,)][words[2]] = -0.5
+            table[(BOS, words[2])] = {words[3]: -0.05}
+            table[(BOS, words[2], words[3])] = dict.fromkeys(words[4:6], -0.72)
         script = [[src[0].tolist(), list(prefix), self._logits(rng, vocab, said)] for prefix, said in table.items()]
         default = self._logits(rng, vocab, {})
         extra = {"script": script, "default": default, "training": training, "options": kwargs, "max_len": max_len}
@@ -719,10 +814,11 @@ class BeamSearch(Exercise):
 
     def judge(self, case: Case, seen: Sight) -> None:
         want = _best(case)
-        close(seen.result, torch.tensor([want]), "the ids", check="ids")
+        _judge_ids(seen.result, torch.tensor([want]))
         _judge_defaults(seen.defaults, {"beam": 4, "alpha": 0.6})
         unchanged(seen.after, case.args)
         _judge_log(seen, case.extra["training"])
+        _judge_encoded(seen)
 
 
 def _rivals(

@@ -67,14 +67,14 @@ class Model:
 
     def encode(self, src: np.ndarray) -> np.ndarray:
         """Memory (B, m, d)."""
-        x = self._embedded("src_embedding.weight", src)
+        x = self.embedded("src_embedding.weight", src)
         for i in range(self._depth()):
             x = self._block(f"encoder.{i}", x, [("attention", None, self._real(src))])
         return self._normed("encoder_norm", x) if self.norm == "pre" else x
 
     def decode(self, tgt: np.ndarray, memory: np.ndarray, src: np.ndarray) -> np.ndarray:
         """Logits (B, n, V). A pad at position i sees itself, so that no row is empty."""
-        x, n = self._embedded("tgt_embedding.weight", tgt), tgt.shape[1]
+        x, n = self.embedded("tgt_embedding.weight", tgt), tgt.shape[1]
         seen = np.tri(n, dtype=bool) & self._real(tgt) | np.eye(n, dtype=bool)  # (B, 1, n, n)
         for i in range(self._depth()):
             attentions = [("self_attention", None, seen), ("cross_attention", memory, self._real(src))]
@@ -88,7 +88,7 @@ class Model:
     def _depth(self) -> int:
         return sum(name.startswith("encoder.") and name.endswith("norm1.bias") for name in self.w)
 
-    def _embedded(self, name: str, ids: np.ndarray) -> np.ndarray:
+    def embedded(self, name: str, ids: np.ndarray) -> np.ndarray:
         d = self.w[name].shape[1]
         angle = np.arange(ids.shape[1])[:, None] / 10000.0 ** (np.arange(0, d, 2) / d)
         positions = np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(ids.shape[1], d)

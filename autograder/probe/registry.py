@@ -149,10 +149,13 @@ class TinySeq2Seq(nn.Module):
                 "src": [] if src.is_meta else src.tolist(),
                 "tgt": [] if tgt.is_meta else tgt.tolist(),
                 "training": self.training,
+                "dropout": self.dropout.training,
                 "grad": torch.is_grad_enabled(),
                 "autocast": torch.is_autocast_enabled(device) and str(torch.get_autocast_dtype(device)),
             }
         )
+        if {src.device, tgt.device} != {self.head.device}:  # ids without numbers would index what is not there
+            raise RuntimeError(f"src is on {src.device}, tgt on {tgt.device}, the model on {self.head.device}")
         count = torch.arange(1, tgt.shape[1] + 1, dtype=self.head.dtype)[:, None]
         state = self.src[src].mean(1, keepdim=True) + self.tgt[tgt].cumsum(1) / count  # (B, n, d)
         return self.dropout(torch.tanh(state)) @ self.head  # (B, n, V)

@@ -85,6 +85,15 @@ def shift_targets(tgt):
 # ---- Transformer ------------------------------------------------------------------------------------------------------
 
 
+def initialise(model, d_model):  # as the chapter hands it out
+    tables = model.src_embedding.weight, model.tgt_embedding.weight
+    for parameter in model.parameters():
+        if any(parameter is table for table in tables):
+            nn.init.normal_(parameter, std=d_model**-0.5)
+        elif parameter.dim() > 1:
+            nn.init.xavier_uniform_(parameter)
+
+
 @right("loops")
 class Transformer(nn.Module):
     def __init__(self, src_vocab, tgt_vocab, d_model=512, h=8, N=6, d_ff=2048, dropout=0.1, pad_id=0, max_len=512, norm="post"):
@@ -101,6 +110,7 @@ class Transformer(nn.Module):
         self.decoder_norm = nn.LayerNorm(d_model) if norm == "pre" else None
         self.output = nn.Linear(d_model, tgt_vocab, bias=False)
         self.output.weight = self.tgt_embedding.weight
+        initialise(self, d_model)
 
     def embed(self, table, ids):
         return self.position(table(ids) * math.sqrt(table.embedding_dim))
@@ -150,8 +160,9 @@ _model("source padding seen by the decoder", "cross-attention sees the source's 
 _model("masks swapped", "the decoder block got its two masks the wrong way round",
        ("block(y, memory, self_mask, cross_mask)", "block(y, memory, cross_mask, self_mask)"))
 _model("tied by copy", "output.weight is a copy of tgt_embedding.weight; make it the same tensor, or they drift apart",
-       ("self.output.weight = self.tgt_embedding.weight", "self.output.weight = nn.Parameter(self.tgt_embedding.weight.detach().clone())"))
-_model("not tied", "output.weight is its own: set it to tgt_embedding.weight",
+       ("        self.output.weight = self.tgt_embedding.weight\n        initialise(self, d_model)\n",
+        "        initialise(self, d_model)\n        self.output.weight = nn.Parameter(self.tgt_embedding.weight.detach().clone())\n"))
+_model("not tied", "output.weight is a tensor of its own: set it to tgt_embedding.weight itself, not to a copy",
        ("        self.output.weight = self.tgt_embedding.weight\n", ""))
 _model("output bias", "output should have no bias, only the embedding's weight",
        ("tgt_vocab, bias=False)", "tgt_vocab)"))
@@ -200,6 +211,38 @@ _model("vocabularies swapped", "src_embedding has tgt_vocab rows and the other w
 _model("h and N swapped", "h and N are mixed up: N blocks of h heads",
        ("[EncoderBlock(d_model, h, d_ff, dropout, norm) for _ in range(N)]", "[EncoderBlock(d_model, N, d_ff, dropout, norm) for _ in range(h)]"),
        ("[DecoderBlock(d_model, h, d_ff, dropout, norm) for _ in range(N)]", "[DecoderBlock(d_model, N, d_ff, dropout, norm) for _ in range(h)]"))
+_model("not initialised", "initialise(self, d_model), the last line of __init__, is gone: the embeddings are too large for the positions",
+       ("        initialise(self, d_model)\n", ""))
+_model("tied after initialise, the wrong way", "you tie after initialise, and give the embedding the output's own numbers, which are small: tie before it",
+       ("        self.output.weight = self.tgt_embedding.weight\n        initialise(self, d_model)\n",
+        "        initialise(self, d_model)\n        self.tgt_embedding.weight = self.output.weight\n"))
+_model("dropout on the target twice", "PositionalEncoding drops from the target's embeddings already; yours drop a second time",
+       ("self.output = nn", "self.dropout = nn.Dropout(dropout)\n        self.output = nn"),
+       ("y = self.embed(self.tgt_embedding, tgt)", "y = self.dropout(self.embed(self.tgt_embedding, tgt))"))
+_model("pad_id 0 written in everywhere", "all your masks look for the id 0; the id of padding is self.pad_id",
+       ("padding_mask(src, self.pad_id)\n        for block in self.encoder", "padding_mask(src, 0)\n        for block in self.encoder"),
+       ("cross_mask = padding_mask(src, self.pad_id)", "cross_mask = padding_mask(src, 0)"),
+       ("padding_mask(tgt, self.pad_id)", "padding_mask(tgt, 0)"))
+_model("no positions in the decoder", "the decoder's tokens get no positions: both sides need them",
+       ("y = self.embed(self.tgt_embedding, tgt)", "y = self.tgt_embedding(tgt) * math.sqrt(self.tgt_embedding.embedding_dim)"))
+_model("no positions in the encoder", "the encoder's tokens get no positions: both sides need them",
+       ("x = self.embed(self.src_embedding, src)", "x = self.src_embedding(src) * math.sqrt(self.src_embedding.embedding_dim)"))
+_model("sqrt(d_model) in the encoder alone", "only the source's embeddings are multiplied by sqrt(d_model); the target's are, too",
+       ("y = self.embed(self.tgt_embedding, tgt)", "y = self.position(self.tgt_embedding(tgt))"))
+_model("sqrt(d_model) in the decoder alone", "only the target's embeddings are multiplied by sqrt(d_model); the source's are, too",
+       ("x = self.embed(self.src_embedding, src)", "x = self.position(self.src_embedding(src))"))
+_model("causal encoder", "the encoder got a causal mask; it may look both ways and needs the source's padding mask alone",
+       ("src_mask = padding_mask(src, self.pad_id)", "src_mask = causal_mask(src.shape[1], device=src.device) & padding_mask(src, self.pad_id)"))
+_model("no norm after the encoder", 'with norm="pre" the memory goes through encoder_norm; yours does not',
+       ("            x = self.encoder_norm(x)", "            pass"))
+_model("no norm after the decoder", 'with norm="pre" what the last decoder block gives goes through decoder_norm; yours does not',
+       ("            y = self.decoder_norm(y)", "            pass"))
+_model("one final norm for both", "encoder_norm and decoder_norm are one and the same module; each stack has its own",
+       ('self.decoder_norm = nn.LayerNorm(d_model) if norm == "pre" else None', "self.decoder_norm = self.encoder_norm"))
+_model("norm not passed to the encoder", "norm is not handed to the encoder's blocks: they are post-LN whatever is asked",
+       ("[EncoderBlock(d_model, h, d_ff, dropout, norm)", "[EncoderBlock(d_model, h, d_ff, dropout)"))
+_model("norm not passed to the decoder", "norm is not handed to the decoder's blocks: they are post-LN whatever is asked",
+       ("[DecoderBlock(d_model, h, d_ff, dropout, norm)", "[DecoderBlock(d_model, h, d_ff, dropout)"))
 _model("detached memory", "no gradient reaches the encoder: the memory is detached on its way into the decoder",
        ("self.decode(tgt, self.encode(src), src)", "self.decode(tgt, self.encode(src).detach(), src)"))
 
@@ -212,8 +255,6 @@ class Transformer(nn.Module):
         if norm != "post" and norm != "pre":
             raise ValueError(norm)
         self.src_embedding, self.tgt_embedding = nn.Embedding(src_vocab, d_model), nn.Embedding(tgt_vocab, d_model)
-        for table in (self.src_embedding, self.tgt_embedding):
-            nn.init.normal_(table.weight, std=d_model**-0.5)
         self.position = PositionalEncoding(d_model, max_len, dropout)
         self.encoder = nn.ModuleList(EncoderBlock(d_model, h, d_ff, dropout, norm) for _ in range(N))
         self.decoder = nn.ModuleList(DecoderBlock(d_model, h, d_ff, dropout, norm) for _ in range(N))
@@ -221,6 +262,7 @@ class Transformer(nn.Module):
         self.encoder_norm, self.decoder_norm = final(d_model), final(d_model)
         self.output = nn.Linear(d_model, tgt_vocab, bias=False)
         self.tgt_embedding.weight = self.output.weight
+        initialise(self, d_model)
 
     def encode(self, src):
         x = self.position(self.d_model**0.5 * self.src_embedding(src))
@@ -262,6 +304,7 @@ class Transformer(nn.Module):
             self.decoder_norm = nn.LayerNorm(d_model)
         self.output = nn.Linear(d_model, tgt_vocab, bias=False)
         self.output.weight = self.tgt_embedding.weight
+        initialise(self, d_model)
 
     def encode(self, src):
         x = self.position(self.src_embedding(src) * self.scale)
@@ -295,6 +338,7 @@ class Transformer(nn.Module):
         self.output = nn.Linear(d_model, tgt_vocab, bias=False)
         self.output.weight = self.tgt_embedding.weight
         self.register_buffer("scale", torch.tensor(float(d_model)).sqrt())
+        initialise(self, d_model)
 
     def start(self, table, ids):
         if ids.shape[1] > self.max_len:
@@ -334,6 +378,7 @@ class Transformer(nn.Module):
         self.encoder_norm = self.decoder_norm = None
         if norm == "pre":
             self.encoder_norm, self.decoder_norm = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        initialise(self, d_model)
 
     def encode(self, src):
         x = self.src_embedding(src) * math.sqrt(self.d_model)
@@ -370,6 +415,7 @@ class Transformer(nn.Module):
         self.decoder_norm = nn.LayerNorm(d_model) if norm == "pre" else (lambda x: x)
         self.output = nn.Linear(d_model, tgt_vocab, bias=False)
         self.output.weight = self.tgt_embedding.weight
+        initialise(self, d_model)
 
     def forward(self, src, tgt):
         return self.decode(tgt, self.encode(src), src)
@@ -405,6 +451,7 @@ class Transformer(nn.Module):
         self.pre, self.pad_id = norm == "pre", pad_id
         if self.pre:
             self.encoder_norm, self.decoder_norm = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        initialise(self, d_model)
 
     def encode(self, src):
         x = self.src_embedding(src)
@@ -447,6 +494,7 @@ class Transformer(nn.Module):
         self.decoder_norm = None if norm == "post" else nn.LayerNorm(d_model, eps=1e-5)
         self.output = nn.Linear(d_model, tgt_vocab, False)
         self.output.weight = self.tgt_embedding.weight
+        initialise(self, d_model)
 
     def source_mask(self, src):
         return (src != self.pad_id).unsqueeze(1).unsqueeze(2)
@@ -819,6 +867,24 @@ _step("amp always", "autocast is on although amp is False", ("enabled=amp", "ena
 _step("float16", "amp is bfloat16; float16 would need its loss scaled", ("torch.bfloat16", "torch.float16"))
 _step("the CPU written in", "the batch is sent to the CPU, wherever the model is: use next(model.parameters()).device",
       ("device = next(model.parameters()).device", 'device = torch.device("cpu")'))
+_step("not moved", "the batch stays where it is: move src and tgt to the device of the model's parameters",
+      ("(ids.to(device) for ids in batch)", "batch"))
+_step("only the target moved", "src stays where it is: move it, too, to the device of the model's parameters",
+      ("(ids.to(device) for ids in batch)", "batch[0], batch[1].to(device)"))
+_step("only the source moved", "tgt stays where it is: move it, too, to the device of the model's parameters",
+      ("(ids.to(device) for ids in batch)", "batch[0].to(device), batch[1]"))
+_step("one flag", "model.training = True leaves the parts inside as they are, its dropout in eval mode: call model.train()",
+      ("    model.train()\n", "    model.training = True\n"))
+_step("clip at most 1", "the norm is clipped at 1 where clip is larger: clip at clip", ("model.parameters(), clip)", "model.parameters(), min(clip, 1.0))"))
+_step("pad_id 0 written in", "the label 0 is left out; padding is pad_id, which may be another number",
+      ("ignore_index=pad_id", "ignore_index=0"), ("(tgt[:, 1:] != pad_id)", "(tgt[:, 1:] != 0)"))
+_step("the whole target twice", "the model reads all of tgt and is asked for the same tokens: decoder_input ends one token earlier, the labels begin one later",
+      ("target[:, :-1], target[:, 1:]", "target, target"), ("(tgt[:, 1:] != pad_id)", "(tgt != pad_id)"))
+_step("labels not shifted, divided by the shifted", "the labels are the tokens that are read, and not those that come next: tgt[:, 1:]",
+      ("target[:, :-1], target[:, 1:]", "target[:, :-1], target[:, :-1]"))
+_step("loss after the step", "the loss that you return is that of the weights after the step; return the one that gave the gradient",
+      ("    return total", "    with torch.no_grad():\n        logits = model(src, tgt[:, :-1])\n"
+       "    return F.cross_entropy(logits.flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=pad_id).item()"))
 _step("smoothed", "your loss is smoothed; here it is the plain cross-entropy", ('reduction="sum"', 'reduction="sum", label_smoothing=0.1'))
 _step("more parts than rows", "with more parts than rows some parts are empty: at most as many as there are rows",
       ("min(accumulate, len(src))", "accumulate"))
@@ -1040,6 +1106,11 @@ _greedy("always back to train", "a model that came in eval mode leaves in train 
 _greedy("with gradients", "gradients are recorded while you decode: torch.no_grad() saves memory and time", ("with torch.no_grad():", "if True:"))
 _greedy("one step short", "the loop makes one step too few: max_len counts the tokens that are said", ("range(max_len)", "range(max_len - 1)"))
 _greedy("one step long", "the loop makes one step too many: max_len counts the tokens that are said", ("range(max_len)", "range(max_len + 1)"))
+_greedy("pad ends a row", "a pad that the model says ends a row in yours; only eos does", ("(token == eos_id)", "(token == eos_id) | (token == model.pad_id)"))
+_greedy("pad forbidden", "you forbid the model to say pad_id; the likeliest token counts, whichever it is",
+        ("            token = token.masked_fill", "            logits[:, -1, model.pad_id] = -torch.inf\n            token = logits[:, -1].argmax(dim=-1)\n            token = token.masked_fill"))
+_greedy("rounded", "you round before argmax: of two tokens that are nearly as likely the first wins, not the likelier",
+        ("logits[:, -1].argmax(dim=-1)", "logits[:, -1].softmax(dim=-1).round(decimals=2).argmax(dim=-1)"))
 _greedy("pad_id 0 written in", "behind the end you fill with 0; the id of padding is model.pad_id", ("ended, model.pad_id", "ended, 0"))
 
 
@@ -1480,6 +1551,27 @@ _beam("stops at the first eos", "the search stops as soon as one hypothesis has 
       ("            if not alive:\n", "            if grown:\n"))
 _beam("the best, ended or not", "at max_len you return a hypothesis that has not ended, although one has", ("max(ended or kept", "max(kept"))
 _beam("starts with eos", "the first input should be bos_id; yours is eos_id", ("[[bos_id, *tokens]]", "[[eos_id, *tokens]]"))
+_beam("ranked by log-probability", "who stays is decided by log-probability, and only the winner by score: rank by score at every step",
+      ("sorted(grown, key=score", "sorted(grown, key=lambda entry: entry[1]"))
+_beam("penalty on finished ones alone", "only finished hypotheses are divided by the length penalty; the others compete with them, and are, too",
+      ("/ 6) ** alpha", "/ 6) ** (alpha if tokens[-1:] == (eos_id,) else 0)"))
+_beam("stops when the best has ended", "the search stops as soon as the best hypothesis has ended; one that has not may still become better",
+      ("            if not alive:\n", "            if kept[0][0][-1:] == (eos_id,):\n"))
+_beam("encoded at every step", "the source is encoded at every step: once before the loop is enough",
+      ("            if not alive:\n", "            memory = model.encode(src)\n            if not alive:\n"))
+_beam("topk above the vocabulary", "topk(beam) fails where beam is larger than the vocabulary: take min(beam, V)",
+      ("for token, gain in enumerate(gains.tolist())", "for gain, token in zip(*(part.tolist() for part in gains.topk(beam)))"))
+_beam("padding cut out", "you cut pad_id out of the result; it is what the model said",
+      ("best = max(ended or kept, key=score)[0]", "best = [token for token in max(ended or kept, key=score)[0] if token != model.pad_id]"))
+_beam("rounded", "you round the log-probabilities: of two hypotheses that are nearly as good the first wins, not the better",
+      ("log_p + gain)", "round(log_p + gain, 2))"))
+_beam("finished ones go on", "a hypothesis that has said eos is made longer still: it stays as it is",
+      ("grown = [entry for entry in kept if entry[0][-1:] == (eos_id,)]", "grown = []"),
+      ("alive = [entry for entry in kept if entry[0][-1:] != (eos_id,)]", "alive = kept"))
+_beam("the last finished one", "you return the finished hypothesis that comes last; return the one with the best score",
+      ("max(ended or kept, key=score)[0]", "(ended or kept)[-1][0]"))
+_beam("copies at the start", "you start with `beam` copies of the same hypothesis: they grow alike and take each other's places. Start with one",
+      ("[((), 0.0)]", "[((), 0.0)] * beam"))
 _beam("bos included", "the ids begin with bos; it is the first input, not something the model said", ("torch.tensor([best]", "torch.tensor([(bos_id, *best)]"))
 _beam("no batch axis", "the result should be (1, L), one row", ("torch.tensor([best]", "torch.tensor(best"))
 _beam("mode not restored", "the model stays in eval mode: put it back into the mode in which it came", ("    model.train(training)\n", ""))
