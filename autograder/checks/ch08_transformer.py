@@ -505,7 +505,8 @@ class GreedyDecode(Exercise):
     ) -> Case:  # fmt: skip
         """`lengths`: at which step each row says eos; `special`: pad, bos, eos; `pads`: when the first says pad."""
         pad, bos, eos = special
-        src, vocab, script, said = _source(rng, len(lengths), pad), 9, [], []
+        src, vocab, script = _source(rng, len(lengths), pad), 9, []
+        said: list[list[int]] = []
         words = [token for token in reversed(range(vocab)) if token not in special]  # the first is no 0
         for row, length in zip(src, lengths):
             tokens = [*rng.choice(words[1:], length - 1).tolist(), eos]
