@@ -396,6 +396,8 @@ class GradientByDepth(Exercise):
             "weights": [plan.look(ref) for ref in parameters],
             "left": [plan.look(ref.grad) for ref in (x, G, *parameters)],
             "frozen": [plan.look(ref.requires_grad) for ref in parameters],
+            "modes": [plan.look(blocks[i].training) for i in range(len(case.extra["weights"]))],
+            "asks": plan.look(x.requires_grad),
         }
 
     def judge(self, case: Case, seen: Sight) -> None:
@@ -414,6 +416,9 @@ class GradientByDepth(Exercise):
         clean = all(grad is None for grad in seen.left)
         expect(clean, "no gradients left", "after your function a parameter or an input has a .grad that was not there")
         expect(all(seen.frozen), "no gradients left", "after your function a parameter no longer requires a gradient")
+        text = "after your function x requires a gradient, and did not before: work on x.detach().requires_grad_()"
+        expect(seen.asks == case.args[0].grad, "no gradients left", text)
+        expect(all(seen.modes), "mode", "the blocks came in train mode and your function leaves some in eval mode")
 
 
 EXERCISES = [LayerNorm(), FeedForward(), EncoderBlock(), GradientByDepth()]

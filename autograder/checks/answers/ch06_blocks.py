@@ -1133,6 +1133,20 @@ changed(
 )
 
 
+changed(
+    _DEPTH,
+    "blocks left in eval mode",
+    "you put the blocks into eval mode and leave them there: a function that looks changes nothing",
+    ("        x = block(x)\n", "        x = block.eval()(x)\n"),
+)
+changed(
+    _DEPTH,
+    "x asks for a gradient afterwards",
+    "x.requires_grad_() marks the caller's own tensor: work on x.detach().requires_grad_(), or on the outputs alone",
+    ("    outputs = []\n", "    outputs = []\n    x.requires_grad_()\n"),
+)
+
+
 @wrong("gradients left in .grad", "backward() leaves gradients in .grad; torch.autograd.grad leaves nothing behind")
 def gradient_by_depth(blocks, x, G):
     outputs = []

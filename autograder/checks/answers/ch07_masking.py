@@ -402,6 +402,11 @@ def combine_masks(*masks):
     return sum(mask.long() for mask in masks).long() if masks else None
 
 
+changed(
+    _combine, "a mask of False skipped", "a mask that forbids everything is skipped as if it were None: test `is not None`, nothing more",
+    ("if mask is not None:", "if mask is not None and mask.any():"),
+)  # fmt: skip
+
 # ---- to_additive ------------------------------------------------------------------------------------------------------
 
 
@@ -498,6 +503,16 @@ changed(
     ("mask == 0", "(mask == 0) & (mask != 0).any(dim=-1, keepdim=True)"),
 )  # fmt: skip
 
+
+
+@wrong("caller's mask overwritten", "mask.to(dtype) is the caller's own tensor where it has that dtype already, and you wrote into it: make a new one")
+def to_additive(mask, dtype=torch.float32):
+    added, forbidden = mask.to(dtype), mask == 0
+    added[~forbidden] = 0.0
+    added[forbidden] = -torch.inf
+    return added
+
+
 # ---- masked_softmax ---------------------------------------------------------------------------------------------------
 
 
@@ -582,6 +597,14 @@ def masked_softmax(scores, mask):
     filled = filled - filled.amax(-1, keepdim=True).detach()
     weights = torch.exp(filled - filled.logsumexp(-1, keepdim=True))
     return torch.where(allowed, weights, torch.zeros((), dtype=scores.dtype))
+
+
+@right("logsumexp subtracted")
+def masked_softmax(scores, mask):
+    allowed = mask.bool()
+    empty = ~allowed.any(dim=-1, keepdim=True)
+    filled = scores.masked_fill(~allowed, -torch.inf).masked_fill(empty, 0)
+    return (filled - filled.logsumexp(dim=-1, keepdim=True)).exp().masked_fill(empty, 0)
 
 
 changed(
@@ -700,8 +723,8 @@ changed(
     ("allowed = mask.bool()", "allowed = mask.bool().view(scores.shape)"),
 )  # fmt: skip
 changed(
-    _softmax, "a constant in the denominator", "the rows sum to less than 1: a small number was added to the denominator, "
-    "which float64 shows. Empty rows need no such number",
+    _softmax, "a constant in the denominator", "float64 scores come out less exact than they should: a small number was added to the denominator, "
+    "or they went through float32. Empty rows need no such number",
     ("return weights.masked_fill", "return (weights / (weights.sum(dim=-1, keepdim=True) + 1e-6)).masked_fill"),
 )  # fmt: skip
 
@@ -1031,6 +1054,16 @@ changed(
     ("self.norm2(x + self.dropout(b))", "self.norm2(self.dropout(x + b))"), ("self.norm3(y + self.dropout(c))", "self.norm3(self.dropout(y + c))"),
 )  # fmt: skip
 changed(
+    _block, "dropout on the memory", "you drop from the memory; dropout acts on what a sub-layer gives, before it is added, and on nothing else",
+    (_CROSS, "b = self.cross_attention(x, self.dropout(memory), mask=cross_mask)"),
+    (_PRE_CROSS, "self.cross_attention(z, self.dropout(memory), mask=cross_mask)"),
+)  # fmt: skip
+changed(
+    _block, "masks swapped", "the two masks are swapped: self_mask belongs to self-attention, cross_mask to the attention to the memory",
+    ("a = self.self_attention(x, mask=self_mask)", "a = self.self_attention(x, mask=cross_mask)"),
+    (_CROSS, "b = self.cross_attention(x, memory, mask=self_mask)"),
+)  # fmt: skip
+changed(
     _block, "memory normalised", "in pre-LN only x goes through the norm; the memory has had the encoder's final norm",
     (_PRE_CROSS, "self.cross_attention(z, self.norm2(memory), mask=cross_mask)"),
 )  # fmt: skip
@@ -1150,7 +1183,8 @@ changed(
     _leaks, "token 2 only", "only one token is changed, the second; change each later one", ("range(1, ids.shape[1])", "range(1, 2)"),
 )  # fmt: skip
 changed(
-    _leaks, "its own output", "you compare the output at the changed token, too, which may depend on it: compare the outputs before it",
+    _leaks, "its own output", "you compare the output at the changed token, too, which may depend on it: compare the outputs before it, and start from a fresh "
+    "copy of ids for each token",
     ("[:, :t].abs()", "[:, :t + 1].abs()"),
 )  # fmt: skip
 changed(
@@ -1237,4 +1271,28 @@ changed(
 changed(
     _leaks, "one flag switched off", "model.training = False does not reach the parts inside, and its dropout goes on: model.eval() "
     "switches them all", ("    model.eval()\n", "    model.training = False\n"),
+)  # fmt: skip
+changed(
+    _leaks, "first sequence only", "you change or look at the first sequence alone; any sequence of the batch may give the leak away",
+    ("[:, :t].abs()", "[:1, :t].abs()"),
+)  # fmt: skip
+changed(
+    _leaks, "first feature only", "you look at one feature of the outputs alone; any of them may give the leak away",
+    ("[:, :t].abs()", "[:, :t, 0].abs()"),
+)  # fmt: skip
+changed(
+    _leaks, "sum over the features", "you add the changes up before you take absolute values: one up and one down cancel",
+    ("[:, :t].abs()", "[:, :t].sum(-1).abs()"),
+)  # fmt: skip
+changed(
+    _leaks, "token drawn at random", "you draw the new token, which may be the old one: make sure that it differs",
+    (_STEP, "other[:, t] = torch.randint(vocab_size, (len(ids),))"),
+)  # fmt: skip
+changed(
+    _leaks, "token mirrored", "vocab_size - 1 - id leaves the id in the middle as it is: make sure that every token changes",
+    (_STEP, "other[:, t] = vocab_size - 1 - other[:, t]"),
+)  # fmt: skip
+changed(
+    _leaks, "token set to the one before", "you change a token to the one before it; where the two are alike nothing is changed",
+    (_STEP, "other[:, t] = other[:, t - 1]"),
 )  # fmt: skip
