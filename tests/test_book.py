@@ -451,7 +451,8 @@ def test_every_command_that_a_page_names_exists():
     assert named >= {"init", "grade", "feedback", "report", "release", "book", "publish", "audit"}
     assert named <= set(main.commands)
     parameters = [parameter for command in main.commands.values() for parameter in command.params]
-    assert set(re.findall(r"`(--[a-z]+)`", text)) <= {option for parameter in parameters for option in parameter.opts}
+    options = {option for parameter in parameters for option in parameter.opts} | {"--help"}
+    assert set(re.findall(r"`(--[a-z]+)`", text)) <= options
 
 
 def test_stamp_is_written_only_by_a_build_without_problems(tiny, faulty):

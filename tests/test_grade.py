@@ -468,7 +468,8 @@ def test_repairs_are_told(course):
     hand_in(course, "ann", nb)
     with Watch() as watch:
         grade(course, watch=watch)
-    assert watch.summary() == ["1 handed in = 1 graded + 0 refused", "repaired  ann ps1: edited"]
+    assert watch.summary() == ["1 handed in = 1 graded + 0 refused",
+                               "scores: 3 asserted beside the learner's code, 1 by hand", "repaired  ann ps1: edited"]
     entry = json.loads((state(course) / "log.jsonl").read_text())
     assert entry["repairs"][0]["cell"] == "double-tests" and entry["seconds"] > 0
     assert 50 < entry["memory_mb"] < 5000 and f"at most {entry['memory_mb']} MB" in watch.cost()

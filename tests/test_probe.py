@@ -221,7 +221,8 @@ def test_a_predicate_is_asked_about_layers(kind, as_tuple):
     mode, log = plan.look(layer.training), plan.log(layer)
     seen = carried(plan, is_permutation_equivariant)
     assert seen[verdict] is (kind in ("attention", "mean")), seen[verdict]
-    assert seen[mode] is True and seen[log] == [False, False]
+    # Two calls, in each of them neither the layer nor the dropout in it in train mode.
+    assert seen[mode] is True and seen[log] == [[False, False], [False, False]]
 
 
 @pytest.mark.parametrize("leak", [None, (1, 3)])

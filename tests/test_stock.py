@@ -345,7 +345,7 @@ def test_commands_grade_report_and_print_json(classroom):
                cwd=course.root)
     records = json.loads(told.out)
     assert told.code == 0, told.err
-    keys = ["student", "chapter", "exercise", "points", "max_points", "verdict", "kind", "message"]
+    keys = ["student", "chapter", "exercise", "points", "max_points", "verdict", "kind", "message", "trust"]
     assert [list(record) for record in records] == [keys] * 5
     said = run("autograder", "report", str(course.root), cwd=course.root)
     assert f"{CLASS - 1} graded, 1 refused" in said.out and "no scale" in said.out and "learner-cut-off" in said.out

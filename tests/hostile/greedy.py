@@ -91,7 +91,8 @@ def softmax(x, axis=-1):
     for _ in range(100_000):
         nested = [nested]
     return nested"""}, lost=("softmax", "attention"), where="top"),
-    solved("recursion", "def down():\n    return down()\ndown()", says="RecursionError"),
+    # A busy machine needs longer than the cell may take to word the traceback of a thousand frames.
+    solved("recursion", "def down():\n    return down()\ndown()", says="RecursionError|TimeLimit"),
     solved("recursion-into-the-stack", """
 import sys
 sys.setrecursionlimit(10 ** 9)
