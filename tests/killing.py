@@ -12,12 +12,12 @@ import os
 import re
 import shutil
 import signal
-import sqlite3
 import sys
 import threading
 from pathlib import Path
 
 import inprocess
+from classroom import rows
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
@@ -123,19 +123,12 @@ def reached(folder):
 def state_of(folder):
     """All that a grading leaves: the gradebook but for its random ids, the graded files, the log but for the times."""
     course = Course(folder)
-    with sqlite3.connect(course.db) as db:
-        tables = [name for (name,) in db.execute("select name from sqlite_master where type = 'table' order by name")]
-        book = {}
-        for table in tables:
-            columns = [row[1] for row in db.execute(f"pragma table_info({table})")]
-            kept = ", ".join(c for c in columns if c != "id" and not c.endswith("_id")) or "1"
-            book[table] = sorted(map(repr, db.execute(f"select {kept} from {table}")))
     files = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
              for path in sorted(course.autograded.rglob("*")) if path.is_file()}
     folders = sorted(str(path.relative_to(folder)) for path in course.autograded.rglob("*") if path.is_dir())
     own = sorted(path.name for path in ledger.state(course).iterdir())
     log = {who: (entry["refused"], entry["repairs"]) for who, entry in ledger.last_entries(course).items()}
-    return {"gradebook": book, "files": files, "folders": folders, "own": own, "log": log}
+    return {"gradebook": rows(course), "files": files, "folders": folders, "own": own, "log": log}
 
 
 def torn(folder):

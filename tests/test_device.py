@@ -10,10 +10,13 @@ import torch
 from elsewhere import StaysOnDevice, elsewhere
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "solutions"))   # instructors run these as scripts, which do the same
+sys.path[:0] = [str(ROOT / "solutions"), str(ROOT / "tools")]   # instructors run these as scripts, which do the same
 
 import numberwords  # noqa: E402
 import trainer  # noqa: E402
+from planted_bugs import model_file  # noqa: E402
+
+from autograder.course import Project  # noqa: E402
 
 LENGTH, PARTS = 3, 3
 # How often a program may wait for the device: once a step to see whether all rows have ended, once to hand out a loss;
@@ -24,13 +27,7 @@ READS = {"forward and backward": 0, "train_step": 1, "greedy_decode": LENGTH, "c
 
 def module(*edits: tuple[str, str]) -> SimpleNamespace:
     """The names of solutions/transformer.py with these edits."""
-    text = (ROOT / "solutions" / "transformer.py").read_text(encoding="utf-8")
-    for old, new in edits:
-        assert text.count(old) == 1, f"{text.count(old)} times: {old}"
-        text = text.replace(old, new)
-    names: dict[str, Any] = {"__name__": "transformer"}
-    exec(text, names)  # our own file
-    return SimpleNamespace(**names)
+    return model_file(Project.find(ROOT), list(edits))
 
 
 def stepped(net: torch.nn.Module) -> tuple[torch.optim.Optimizer, list[torch.Tensor]]:

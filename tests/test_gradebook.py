@@ -1,11 +1,10 @@
 """A submission is saved whole or not at all, and what people wrote into the gradebook stays."""
 
 import shutil
-import sqlite3
 from contextlib import contextmanager
 
 import pytest
-from classroom import SOLVED, answered, hand_in, make_course, marks, released
+from classroom import SOLVED, answered, hand_in, make_course, marks, released, rows
 from nbgrader.api import Gradebook
 
 from autograder.course import Course
@@ -40,18 +39,6 @@ def comment(course, student, cell, text=None):
             row.manual_comment = text
             book.db.commit()
         return row.comment
-
-
-def rows(course):
-    """Everything that the gradebook holds, but for its random ids."""
-    with sqlite3.connect(course.db) as db:
-        tables = [name for (name,) in db.execute("select name from sqlite_master where type = 'table' order by name")]
-        found = {}
-        for table in tables:
-            columns = [row[1] for row in db.execute(f"pragma table_info({table})")]
-            kept = ", ".join(column for column in columns if column != "id" and not column.endswith("_id")) or "1"
-            found[table] = sorted(map(repr, db.execute(f"select {kept} from {table}")))
-        return found
 
 
 def test_answers_not_given_have_nbgraders_comment(course):

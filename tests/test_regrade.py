@@ -206,12 +206,18 @@ def test_present_release_is_for_all_where_that_is_asked_for_and_approved(course)
     assert told(course, present=True, yes=True).watch.code == 0 and scores(course, "ann")["double-tests"] == 0
 
 
-def test_init_keeps_the_release_that_it_replaces(tmp_path, monkeypatch):
+def started(tmp_path, monkeypatch):
+    """A project of one chapter, a list whose one member is its source, and the course that was made of it."""
     (tmp_path / "project" / "solutions").mkdir(parents=True)
     (tmp_path / "project" / "solutions" / "03_tiny.md").write_text("")
     project, source = Project(tmp_path / "project"), [stamped(plain_source(), OLD)]
     monkeypatch.setattr(newcourse, "source_notebook", lambda *_: source[0])
     course = newcourse.init(project, tmp_path / "course")
+    return project, source, course
+
+
+def test_init_keeps_the_release_that_it_replaces(tmp_path, monkeypatch):
+    project, source, course = started(tmp_path, monkeypatch)
     source[0] = stamped(plain_source(), NEW)
     cell_of(source[0], "mean-tests").source = "assert mean([2]) == 2"
     newcourse.init(project, course.root)
@@ -224,11 +230,7 @@ def test_init_keeps_the_release_that_it_replaces(tmp_path, monkeypatch):
 
 
 def test_init_puts_the_source_back_where_nbgrader_refuses_the_new_one(tmp_path, monkeypatch):
-    (tmp_path / "project" / "solutions").mkdir(parents=True)
-    (tmp_path / "project" / "solutions" / "03_tiny.md").write_text("")
-    project, source = Project(tmp_path / "project"), [stamped(plain_source(), OLD)]
-    monkeypatch.setattr(newcourse, "source_notebook", lambda *_: source[0])
-    course = newcourse.init(project, tmp_path / "course")
+    project, source, course = started(tmp_path, monkeypatch)
     path = course.path(course.source, ".", "03_tiny") / "03_tiny.ipynb"
     before = path.read_bytes()
     source[0] = stamped(plain_source(), NEW)
