@@ -83,6 +83,21 @@ def _programs() -> Iterator[None]:
         os.environ["PATH"] = before
 
 
+@contextlib.contextmanager
+def _imports_from(*folders: Path) -> Iterator[None]:
+    """Modules in these folders can be imported, and are forgotten afterwards: the next course has its own."""
+    roots = list(dict.fromkeys(str(folder.resolve()) for folder in folders))
+    before, modules = list(sys.path), set(sys.modules)
+    sys.path[:0] = roots
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+        for name in set(sys.modules) - modules:
+            if any(Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(root) for root in roots):
+                del sys.modules[name]
+
+
 def register(course: Course, assignment: str) -> None:
     """Release an assignment of `source/`: its notebooks into `release/`, its cells into the gradebook."""
     directory = _directory(course)
@@ -249,18 +264,12 @@ class Book:
         late = submission.total_seconds_late
         if late <= 0:
             return
-        plugin = self._late_plugin()
-        penalty = plugin.plugin_inst.late_submission_penalty(student, notebook.score, late)
+        with _imports_from(self.course.root, self.course.base):  # a plugin of the course lies beside its config
+            plugin = AssignLatePenalties(config=self.course.config)
+            plugin.init_plugin()
+            penalty = plugin.plugin_inst.late_submission_penalty(student, notebook.score, late)
         if penalty is not None:
             notebook.late_submission_penalty = min(max(penalty, 0), notebook.score)
-
-    def _late_plugin(self) -> AssignLatePenalties:
-        for root in (str(self.course.root.resolve()), str(self.course.base.resolve())):
-            if root not in sys.path:  # a course's own plugin lies beside its nbgrader_config.py
-                sys.path.append(root)
-        plugin = AssignLatePenalties(config=self.course.config)
-        plugin.init_plugin()
-        return plugin
 
     def marks(self, student: str, assignment: str, notebook: str) -> Marks | None:
         """What the gradebook holds of one notebook of one student, None where it holds nothing."""

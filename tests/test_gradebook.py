@@ -1,6 +1,7 @@
 """A submission is saved whole or not at all, and what people wrote into the gradebook stays."""
 
 import shutil
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -139,6 +140,26 @@ def test_late_penalty_is_the_plugins(course, config, penalty):
                  for who in ("late", "early")}
         assert found == {"late": penalty, "early": None}
         assert book.find_submission("ps1", "late").total_seconds_late == 3600
+
+
+def test_two_courses_of_one_process_have_each_its_own_plugin(course, tmp_path):
+    other = Course(tmp_path / "other")
+    shutil.copytree(course.root, other.root)
+    found = []
+    for place, part in ((course, 2), (other, 3)):
+        (place.root / "nbgrader_config.py").write_text(
+            "c = get_config()\nc.AssignLatePenalties.plugin_class = 'lateness.Late'\n")
+        (place.root / "lateness.py").write_text(
+            "from nbgrader.plugins import BasePlugin\n\n\nclass Late(BasePlugin):\n"
+            f"    def late_submission_penalty(self, student, score, late):\n        return score / {part}\n")
+        with Gradebook(place.db_url) as book:
+            book.update_or_create_assignment("ps1", duedate="2026-01-10 12:00:00 UTC")
+        path = hand_in(place, "late", answered(released(place), SOLVED))
+        (path.parent / "timestamp.txt").write_text("2026-01-10 13:00:00 UTC")
+        grade(Course(place.root))
+        with Gradebook(place.db_url) as book:
+            found.append(book.find_submission_notebook("numbers", "ps1", "late").late_submission_penalty)
+    assert found == [4.5, 3] and "lateness" not in sys.modules
 
 
 def test_timestamp_that_is_none_is_refused_with_the_reason(tmp_path):
