@@ -1,9 +1,13 @@
 """What every test leaves as it found it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
+
+from autograder import kernels
+from autograder.sandbox.warm import Zygote
 
 
 @pytest.fixture(autouse=True)
@@ -11,3 +15,32 @@ def small_numbers_stay() -> Iterator[None]:
     """Tests run the set-up cell in this process, and it turns denormal numbers into 0 for all that comes after."""
     yield
     torch.set_flush_denormal(False)
+
+
+class _Lent(Zygote):
+    """A zygote that outlives its context: the test run's one, or a new one where that was ended."""
+
+    one: Zygote | None = None
+    place: Path
+
+    def __init__(self, environment: dict[str, str], *, place: Path | None = None):
+        super().__init__(environment, place=_Lent.place)
+
+    def __enter__(self) -> Zygote:
+        if _Lent.one is None or _Lent.one._process.poll() is not None:
+            _Lent.one = super().__enter__()
+        return _Lent.one
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing ends here."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Gradings of one test run fork their kernels from one process, which takes seconds to get ready."""
+    _Lent.place = tmp_path_factory.mktemp("zygote")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "Zygote", _Lent)
+        yield
+    if _Lent.one is not None:
+        Zygote.__exit__(_Lent.one)

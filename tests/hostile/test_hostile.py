@@ -23,11 +23,13 @@ from classroom import short_project
 from corpus import GOT, WRONG, Case
 
 import autograder
+from autograder import kernels
 from autograder.grade import grade
 from autograder.kernels import Limits
 from autograder.ledger import secret_of
 from autograder.newcourse import init, released
 from autograder.sample import Chapter
+from autograder.sandbox.warm import Zygote
 
 CHAPTER = "02_query_key_value"
 CANARY = "CANARY-5eed1e55"
@@ -134,6 +136,7 @@ def graded(tmp_path_factory):
     with pytest.MonkeyPatch.context() as monkeypatch, tempfile.TemporaryDirectory(prefix="h-") as temporary:
         folder = tmp_path_factory.mktemp("hostile")
         monkeypatch.setattr(tempfile, "tempdir", temporary)  # one that no other run writes to
+        monkeypatch.setattr(kernels, "Zygote", Zygote)  # one of this run, beside its kernels
         room = one_class(folder, monkeypatch)
         course, watched = room.course, (room.bait, room.course.source, room.course.release, room.course.submitted)
         before = {"files": footprint(*watched), "secret": secret_of(course), "scratch": scratch()}
