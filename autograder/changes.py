@@ -15,7 +15,7 @@ from autograder.course import Course
 from autograder.errors import CourseError
 from autograder.gradebook import Marks, timestamp_of
 from autograder.handin import Handin, digest_of
-from autograder.marking import Marked, Result
+from autograder.results import Marked, Result
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from nbformat import NotebookNode
 from autograder.course import Course
 from autograder.errors import CourseError
 from autograder.kernels import Forge, Limits, Session, forge
-from autograder.marking import Marked, mark
+from autograder.marking import mark
 from autograder.options import EXECUTE, option
+from autograder.results import Marked
 
 # nbgrader's own number of seconds for a cell; then, where it sets none, a day.
 _CELL, _ENDLESS = 30.0, 24 * 3600.0

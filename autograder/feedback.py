@@ -22,8 +22,8 @@ from autograder.cells import grade_id, is_added, is_answer, is_graded
 from autograder.course import Course
 from autograder.gradebook import NO_RESPONSE, Book, Mark, Marks
 from autograder.ledger import refusals
-from autograder.marking import Result
 from autograder.records import Stored, stored
+from autograder.results import Result
 
 _STATES = {
     "passed": ("✓", "passed"),

@@ -26,7 +26,7 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 from autograder.cells import SKIPPED, grade_id, is_tests, tags
 from autograder.course import Course
 from autograder.errors import CourseError
-from autograder.marking import Marked, hidden_line
+from autograder.results import Marked, hidden_line
 
 NO_RESPONSE = "No response."
 

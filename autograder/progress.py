@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from autograder.changes import Change
-from autograder.marking import ASSERTED, BY_HAND, JUDGED
 from autograder.records import Outcome
+from autograder.results import ASSERTED, BY_HAND, JUDGED
 
 _LOG_S = 5   # between two lines of progress where there is no terminal
 _MOST = 12   # lines of one sort in the summary; the log has them all

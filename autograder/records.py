@@ -16,8 +16,8 @@ from autograder.course import Course
 from autograder.gradebook import Book, Marks
 from autograder.handin import Handin
 from autograder.ledger import refusals
-from autograder.marking import Marked, Result, exercise_of, trust_of
 from autograder.rebuild import Repair
+from autograder.results import Marked, Result, exercise_of, trust_of
 
 Editions = Mapping[str, NotebookNode]
 

@@ -13,9 +13,9 @@ from rich.text import Text
 from autograder.course import Course
 from autograder.editions import OLDER
 from autograder.ledger import last_entries
-from autograder.marking import ASSERTED, BY_HAND, JUDGED
 from autograder.progress import one_line
 from autograder.records import Record, by_exercise, stored_records
+from autograder.results import ASSERTED, BY_HAND, JUDGED
 
 _STYLE = {"passed": "green", "failed": "red", "blank": "dim", "error": "magenta", "manual": "yellow"}
 _SIGN = {"blank": "·", "manual": "?", "error": "!"}

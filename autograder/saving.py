@@ -13,9 +13,9 @@ from autograder import journal
 from autograder.changes import basis, changes_of
 from autograder.gradebook import Book
 from autograder.ledger import is_logged, log, log_line, state
-from autograder.marking import Marked, Result
 from autograder.rebuild import Repair
 from autograder.records import Editions, Outcome, records_before, records_of, refused_records
+from autograder.results import Marked, Result
 
 RUN = "run-"  # workplaces lie in the grader's own folder of the course, under such names
 

@@ -27,7 +27,7 @@ from autograder import sandbox
 from autograder.engine import Here, Lost, local_forge
 from autograder.errors import CourseError
 from autograder.kernels import Limits
-from autograder.marking import Marked, Result
+from autograder.results import Marked, Result
 from autograder.sandbox import bubble
 
 _PLUGIN = "autograder"

@@ -11,16 +11,16 @@ import nbgrader
 import pytest
 from classroom import answer, answered, asserts, code, ended, hand_in, marks, notebook, run, start
 
-from autograder import canary, marking
+from autograder import canary, marking, results
 from autograder.course import Course
 from autograder.errors import CourseError
 from autograder.grade import grade
 from autograder.gradebook import Book, complete
 from autograder.kernels import Limits, Ran
 from autograder.ledger import state
-from autograder.marking import ASSERTED, BY_HAND, JUDGED
 from autograder.outputs import error_output
 from autograder.report import as_json, class_tables, score_tables
+from autograder.results import ASSERTED, BY_HAND, JUDGED
 
 USER_GUIDE = Path(nbgrader.__file__).parent / "docs" / "source" / "user_guide"
 
@@ -212,7 +212,7 @@ def test_every_score_says_how_far_it_can_be_trusted(quickstart):
 def test_check_lines_are_judged_apart():
     line = 'from autograder.checks import check; check("softmax_jacobian", softmax_jacobian)'
     cell = asserts("f-tests", f"assert True\n### BEGIN HIDDEN TESTS\n{line}\n### END HIDDEN TESTS", 1)
-    assert marking.trust_of(cell) == JUDGED
+    assert results.trust_of(cell) == JUDGED
 
 
 def printed(tables):

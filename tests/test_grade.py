@@ -28,7 +28,7 @@ from classroom import (
 from click.testing import CliRunner
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from autograder import handin, marking
+from autograder import handin, results
 from autograder.cli import main
 from autograder.course import Course
 from autograder.errors import CourseError
@@ -311,13 +311,13 @@ def hidden(line, before=""):
 
 def test_hidden_line_is_recognised():
     line = 'from autograder.checks import check; check("softmax_jacobian", softmax_jacobian)'
-    found = marking.hidden_line(hidden(line))
+    found = results.hidden_line(hidden(line))
     assert (found.exercise, found.expression, found.part) == ("softmax_jacobian", "softmax_jacobian", None)
     assert found.visible.strip() == "assert True"
-    found = marking.hidden_line(hidden('check("scaled_dot_product_attention", f.g, part="edge")'))
+    found = results.hidden_line(hidden('check("scaled_dot_product_attention", f.g, part="edge")'))
     assert (found.expression, found.part) == ("f.g", "edge")
-    assert marking.hidden_line(hidden("assert f(2) == 3")) is None
-    assert marking.hidden_line(asserts("f-tests", "assert True", 1)) is None
+    assert results.hidden_line(hidden("assert f(2) == 3")) is None
+    assert results.hidden_line(asserts("f-tests", "assert True", 1)) is None
 
 
 @pytest.mark.parametrize(("line", "said"), [
@@ -330,7 +330,7 @@ def test_hidden_line_is_recognised():
 ])
 def test_malformed_hidden_line_names_the_cell(line, said):
     with pytest.raises(CourseError, match=f"cell 'f-tests': .*{said}"):
-        marking.hidden_line(hidden(line))
+        results.hidden_line(hidden(line))
 
 
 # ---- with checks --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ PACKAGE = Path(autograder.__file__).parent
 ORDER = (
     "errors", "course", "options", "wire", "links", "lower", "syntax", "source", "release", "surface", "needles",
     "audit", "graft", "book", "probe", "judge", "checks", "cells", "statements", "pairing", "rebuild", "handin",
-    "sandbox", "outputs", "scratch", "kernels", "canary", "marking", "engine", "scale", "ledger", "editions",
+    "sandbox", "outputs", "scratch", "kernels", "canary", "results", "marking", "engine", "scale", "ledger", "editions",
     "gradebook", "newcourse", "changes", "records", "journal", "saving", "grade", "feedback", "progress", "report",
     "intake", "export", "sample", "doctor", "publish", "cli",
 )
