@@ -14,6 +14,7 @@ import pytest
 
 from autograder import grade
 from autograder.errors import CourseError
+from autograder.kernels import DEAD, Kernel, Session, forge
 from autograder.sandbox import missing, policy, seccomp, zygote
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no sandbox here: {missing()}")
@@ -237,6 +238,24 @@ def below(pid):
         found += children
         waiting += children
     return found
+
+
+def test_another_zygote_takes_the_place_of_one_that_was_killed():
+    with forge(sandboxed=True) as warm, Session(warm=warm) as session:
+        session.run("x = 40")
+        threading.Timer(0.5, os.kill, (warm.zygote._process.pid, signal.SIGKILL)).start()
+        died = session.run("import time\ntime.sleep(60)")  # what was forked from a zygote dies with it
+        assert died.stop == DEAD and session.run("x + 2").outputs[0].data["text/plain"] == "42"
+        with Kernel(warm=warm) as second:
+            assert not second.run("2").stop
+
+
+def test_zygote_that_cannot_be_replaced_says_why(monkeypatch):
+    with forge(sandboxed=True) as warm:
+        os.kill(warm.zygote._process.pid, signal.SIGKILL)
+        monkeypatch.setattr(sys, "executable", "/bin/false")
+        with pytest.raises(OSError, match="did not start"), Kernel(warm=warm):
+            pass
 
 
 @pytest.mark.parametrize("killed", ["grader", "zygote", "kernel"])

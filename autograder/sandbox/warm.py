@@ -54,8 +54,9 @@ class Zygote:
         ours.settimeout(self._patience)
         answer = self._answer()[0]
         if not answer.get("ready"):
+            reason = answer.get("error") or answer.get("ended")
             self.__exit__()
-            raise CourseError(f"the process that kernels are forked from did not start: {answer.get('error')}")
+            raise CourseError(f"the process that kernels are forked from did not start: {reason}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -67,23 +68,39 @@ class Zygote:
         self._folder.cleanup()
 
     def fork(self, request: dict[str, Any]) -> tuple[int, int]:
-        """A new kernel: its pid and a pidfd. OSError where the sandbox can't be put up."""
+        """A new kernel: its pid and a pidfd. OSError where the sandbox can't be put up.
+
+        Where the prepared process has ended (the system killed it for memory, say) another takes its place.
+        """
+        message = json.dumps(request).encode()
         with self._lock:
-            self._channel.send(json.dumps(request).encode())
-            answer, handles = self._answer()
-        if "error" in answer:
-            raise OSError(answer["error"])
+            answer, handles = self._asked(message)
+            if "ended" in answer:
+                self.__exit__()
+                try:
+                    self.__enter__()
+                except CourseError as problem:
+                    raise OSError(str(problem)) from None
+                answer, handles = self._asked(message)
+        if "pid" not in answer:
+            raise OSError(answer.get("error") or answer["ended"])
         return answer["pid"], handles[0]
 
+    def _asked(self, message: bytes) -> tuple[dict[str, Any], list[int]]:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended: so says the answer
+            self._channel.send(message)
+        return self._answer()
+
     def _answer(self) -> tuple[dict[str, Any], list[int]]:
+        """What it says; {"ended": its last line} where it says nothing more."""
         try:
             message, handles, _, _ = socket.recv_fds(self._channel, MESSAGE, 1)
-        except TimeoutError:
+        except (TimeoutError, ConnectionResetError):
             self._process.kill()  # its answer, come late, would be taken for another kernel's
             message, handles = b"", []
         if not message:
             last = self._log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
-            return {"error": last[0]}, []
+            return {"ended": last[0]}, []
         return json.loads(message), handles
 
 
