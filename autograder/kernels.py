@@ -24,6 +24,7 @@ from jupyter_client.manager import KernelManager
 from jupyter_core.utils import run_sync
 from nbformat import NotebookNode
 
+from autograder.flood import Watch
 from autograder.outputs import Outputs, error_output
 from autograder.sandbox import Policy
 from autograder.sandbox.bubble import Bubble
@@ -189,6 +190,7 @@ class Kernel:
         self._client.start_channels(stdin=False, hb=False)
         self._ending.callback(self._client.stop_channels)
         self._wait_until_ready()
+        self._watch = self._ending.enter_context(Watch(getattr(self._manager.provisioner, "pid", None)))
 
     def _spec(self) -> KernelSpecManager:
         if self._warm is None:
@@ -283,6 +285,7 @@ class Kernel:
         """Take in messages until the request is answered and its outputs are complete; None at the deadline."""
         shell, iopub = self._client.shell_channel, self._client.iopub_channel
         poller, reply, idle = zmq.Poller(), None, False
+        self._watch.begin()
         for channel in (shell, iopub):
             poller.register(channel.socket, zmq.POLLIN)
         while not (reply is not None and idle):
@@ -297,6 +300,9 @@ class Kernel:
             if iopub.socket in ready and (message := _take(iopub, request)):
                 idle = idle or _is_idle(message)
                 outputs.take(message)
+            if self._watch.floods():
+                self._kill()
+                raise Stopped(DEAD, "the kernel was ended: it flooded the grader with messages")
             if not ready and not self._manager.is_alive():
                 self._stopped = True
                 raise Stopped(DEAD, "the kernel died while this ran")

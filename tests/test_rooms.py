@@ -12,9 +12,9 @@ PACKAGE = Path(autograder.__file__).parent
 ORDER = (
     "errors", "course", "options", "wire", "links", "lower", "syntax", "source", "release", "surface", "needles",
     "audit", "graft", "book", "probe", "judge", "checks", "cells", "statements", "pairing", "rebuild", "handin",
-    "sandbox", "outputs", "scratch", "kernels", "canary", "results", "marking", "engine", "scale", "ledger", "editions",
-    "gradebook", "newcourse", "changes", "records", "journal", "saving", "grade", "feedback", "progress", "report",
-    "intake", "export", "sample", "doctor", "publish", "cli",
+    "sandbox", "outputs", "scratch", "flood", "kernels", "canary", "results", "marking", "engine", "scale", "ledger",
+    "editions", "gradebook", "newcourse", "changes", "records", "journal", "saving", "grade", "feedback", "progress",
+    "report", "intake", "export", "sample", "doctor", "publish", "cli",
 )
 # What runs beside the learner's code must start anywhere: no package of ours above it, no third-party library
 # but the two that the notebook itself imports.
