@@ -158,6 +158,13 @@ def main(arguments: list[str] | None = None) -> int:
     except torch.OutOfMemoryError:
         print("error: the device is out of memory; raise --accumulate, or lower --batch or the model", file=sys.stderr)
         return 1
+    except RuntimeError as problem:
+        if not type(problem).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise
+        reason = " ".join([line.strip() for line in str(problem).splitlines() if line.strip()][:2])
+        print(f"error: torch can't compile the model here ({reason[:200]}); install a C++ compiler (for CUDA also "
+              "Triton), or leave --compile out", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("error: interrupted; --resume goes on from the last checkpoint", file=sys.stderr)
         return 130

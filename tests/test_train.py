@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._inductor.exc import InvalidCxxCompiler
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "solutions"))   # instructors run these as scripts, which do the same
@@ -194,6 +195,20 @@ def test_compiled_model_trains_the_same_on_one_shape(tmp_path, monkeypatch):
     monkeypatch.setattr(train, "report", lambda run: None)              # which decodes, in other shapes
     compiled = run(tmp_path, "compiled", "--steps=6", "--compile")
     assert len(shapes) == 1 and weight_difference(plain, compiled) < 2e-6
+
+
+def test_without_a_compiler_compile_is_one_line_that_says_so(monkeypatch, capsys):
+    compile_ = torch.compile
+
+    def build(graph, inputs):
+        raise InvalidCxxCompiler
+
+    monkeypatch.setattr(torch, "compile", lambda net: compile_(net, backend=build))
+    torch._dynamo.reset()
+    assert train.main([*TINY, "--steps=1", "--compile"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: torch can't compile the model here (") and said.count("\n") == 1
+    assert "No working C++ compiler" in said and "leave --compile out" in said
 
 
 def chapter_cell(text: str) -> dict:
