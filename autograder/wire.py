@@ -19,6 +19,7 @@ import torch
 _SHARED_DTYPES = ("float16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64")
 NUMPY_DTYPES = {name: np.dtype(name) for name in _SHARED_DTYPES}
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in (*_SHARED_DTYPES, "bfloat16")}
+_TORCH_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 LAYOUTS = ("contiguous", "strided", "expanded")
 MAX_BYTES = 64 << 20  # one message
 MAX_TEXT = 4000  # one string that a probe brings back
@@ -85,20 +86,22 @@ class Array:
 
     def double(self) -> np.ndarray:
         """The numbers as float64, for comparing."""
+        if self.dtype in NUMPY_DTYPES and self.layout != "expanded":
+            return np.frombuffer(self.data, NUMPY_DTYPES[self.dtype]).reshape(self.shape).astype(np.float64)
         value = self.value()
         return value.detach().double().numpy() if isinstance(value, torch.Tensor) else value.astype(np.float64)
 
 
 def _of_tensor(tensor: torch.Tensor, grad: bool, layout: str) -> Array:
-    name = str(tensor.dtype).removeprefix("torch.")
-    if name not in TORCH_DTYPES:
-        raise TypeError(f"no plain form for torch dtype {name}")
+    name = _TORCH_NAMES.get(tensor.dtype)
+    if name is None:
+        raise TypeError(f"no plain form for torch dtype {str(tensor.dtype).removeprefix('torch.')}")
     plain = tensor.detach()
     if type(plain) is not torch.Tensor:
         plain = plain.as_subclass(torch.Tensor)
-    plain = plain.to("cpu").resolve_conj().resolve_neg().contiguous()
-    raw = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
-    return Array("torch", name, tuple(plain.shape), raw, bool(grad), layout)
+    if name == "bfloat16":  # which NumPy has none of
+        plain = plain.resolve_neg().contiguous().view(torch.int16)
+    return Array("torch", name, tuple(plain.shape), plain.numpy(force=True).tobytes(), bool(grad), layout)
 
 
 @dataclass(frozen=True)

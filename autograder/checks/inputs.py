@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from autograder.wire import TORCH_DTYPES, Array
+from autograder.wire import NUMPY_DTYPES, TORCH_DTYPES, Array
 
 
 def normal(
@@ -18,9 +18,14 @@ def normal(
     return tensor(rng.standard_normal(shape) * scale, dtype, **options)
 
 
-def tensor(values: Any, dtype: str = "float32", **options: Any) -> Array:
+def tensor(
+    values: Any, dtype: str = "float32", *, grad: bool = False, layout: str = "contiguous"
+) -> Array:
     """A tensor of these numbers."""
-    return Array.of(torch.as_tensor(np.asarray(values)).to(TORCH_DTYPES[dtype]), **options)
+    numbers = np.asarray(values)
+    if dtype not in NUMPY_DTYPES:
+        return Array.of(torch.as_tensor(numbers).to(TORCH_DTYPES[dtype]), grad=grad, layout=layout)
+    return Array("torch", dtype, numbers.shape, numbers.astype(NUMPY_DTYPES[dtype]).tobytes(), grad, layout)
 
 
 def ndarray(values: Any, dtype: str = "float64", **options: Any) -> Array:
