@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from autograder.errors import CourseError, WrongAnswer
-from autograder.probe import carry_out
+from autograder.probe import carry_out, undisturbed
 from autograder.wire import ANSWER, Array, Opaque, Plan, Raised, Ref, Seen
 
 ATOL = {"float64": 1e-9, "float32": 1e-5, "bfloat16": 3e-2, "float16": 4e-3}
@@ -119,15 +119,25 @@ class Trial:
         self.plans = [Plan(seed=index) for index in range(len(self.cases))]
         self.names = [exercise.plan(case, plan) for case, plan in zip(self.cases, self.plans)]
         self._known: dict[tuple[int, str], Seen] = {}  # what an entry of the catalogue does in a case, once tried
+        self._whole: set[tuple[int, str]] = set()  # of these, what was tried to its end
+
+    def attempt(self, answer: Any, *, diagnose: bool = True) -> Verdict:
+        """Try an answer in this process, case by case up to the first that fails, and judge it."""
+        with undisturbed():
+            return self._decided(_Tries(self.plans, answer), diagnose)
 
     def verdict(self, found: Sequence[Seen], *, diagnose: bool = True) -> Verdict:
-        """Judge case by case; the first that fails decides and, unless told not to, is diagnosed."""
+        """Judge what a probe brought back; the first case that fails decides and, unless told not to, is diagnosed."""
         if len(found) != len(self.plans) or not all(isinstance(seen, Seen) for seen in found):
             return Verdict(False, "complete", None, "your code stopped before all cases were tried")
-        for index, (case, names, seen) in enumerate(zip(self.cases, self.names, found)):
-            failure = self._failure(case, Sight(names, seen))
+        with undisturbed():
+            return self._decided(found, diagnose)
+
+    def _decided(self, found: _Findings, diagnose: bool) -> Verdict:
+        for index, (case, names) in enumerate(zip(self.cases, self.names)):
+            failure = self._failure(case, Sight(names, found[index]))
             if failure is not None:
-                return self._named(index, failure, found if diagnose else [])
+                return self._named(index, failure, found if diagnose else None)
         return Verdict(True)
 
     def _failure(self, case: Case, sight: Sight) -> WrongAnswer | None:
@@ -140,33 +150,74 @@ class Trial:
             return WrongAnswer(text, check="form")
         return None
 
-    def _named(self, index: int, failure: WrongAnswer, found: Sequence[Seen]) -> Verdict:
+    def _named(self, index: int, failure: WrongAnswer, found: _Findings | None) -> Verdict:
         tried = self.cases[index].describe()
         where = f"\nTried with: {tried}" if tried else ""
-        entry = self._match(index, found) if found else None
+        entry = None if found is None else self._match(index, found)
         if entry is not None:
             return Verdict(False, failure.check, entry.kind, entry.message + where)
         return Verdict(False, failure.check, failure.kind, failure.message + where)
 
-    def _match(self, index: int, found: Sequence[Seen]) -> Entry | None:
+    def _match(self, index: int, found: _Findings) -> Entry | None:
         """The catalogue's entry that behaves as this answer does: in the failing case, then in the most others."""
-        matching = [entry for entry in self.exercise.wrong if self._alike(index, entry, found, failing=True)]
-        if len(matching) < 2:
-            return matching[0] if matching else None
+        matching = [entry for entry in self.exercise.wrong if self._same_failure(index, entry, found[index])]
         others = [i for i in range(len(self.plans)) if i != index]
-        return max(matching, key=lambda entry: sum(self._alike(i, entry, found) for i in others))
+        best, most = None, -1
+        for entry in matching if len(matching) > 1 else []:
+            alike = self._agreements(entry, found, others, most)
+            best, most = (entry, alike) if alike > most else (best, most)
+            if most == len(others):  # as good as it gets
+                break
+        return best if len(matching) > 1 else next(iter(matching), None)
 
-    def _alike(self, index: int, entry: Entry, found: Sequence[Seen], *, failing: bool = False) -> bool:
-        """Does the entry behave as the answer does in this case (and, where asked, fail in it)?"""
-        seen = self._of_entry(index, entry)
-        if not alike(seen.found, found[index].found):
+    def _agreements(self, entry: Entry, found: _Findings, cases: Sequence[int], most: int) -> int:
+        """In how many of these cases an entry does what the answer does; counted no further than can beat `most`."""
+        count, left = 0, len(cases)
+        for index in cases:
+            if count + left <= most:
+                break
+            count, left = count + self._alike(index, entry, found[index]), left - 1
+        return count
+
+    def _same_failure(self, index: int, entry: Entry, answers: Seen) -> bool:
+        if not self._alike(index, entry, answers):
             return False
-        return not failing or self._failure(self.cases[index], Sight(self.names[index], seen)) is not None
+        return self._failure(self.cases[index], Sight(self.names[index], self._known[index, entry.kind])) is not None
 
-    def _of_entry(self, index: int, entry: Entry) -> Seen:
-        if (index, entry.kind) not in self._known:
-            self._known[index, entry.kind] = carry_out(self.plans[index], entry.answer)
-        return self._known[index, entry.kind]
+    def _alike(self, index: int, entry: Entry, answers: Seen) -> bool:
+        """Does the entry behave as the answer does in this case? It is tried up to the first difference.
+
+        It is tried to its end only where what is known of it agrees with another answer later.
+        """
+
+        def differs(name: str, finding: Any) -> bool:
+            return name not in answers.found or not alike(finding, answers.found[name])
+
+        plan, key = self.plans[index], (index, entry.kind)
+        first = key not in self._known
+        if first:
+            self._known[key] = carry_out(plan, entry.answer, until=differs)
+        if any(differs(name, finding) for name, finding in self._known[key].found.items()):
+            return False
+        if not first and key not in self._whole:
+            self._known[key] = carry_out(plan, entry.answer)
+        self._whole.add(key)
+        return alike(self._known[key].found, answers.found)
+
+
+class _Tries:
+    """What an answer does in each case, tried when it is asked for."""
+
+    def __init__(self, plans: Sequence[Plan], answer: Any):
+        self._plans, self._answer, self._seen = plans, answer, dict[int, Seen]()
+
+    def __getitem__(self, index: int) -> Seen:
+        if index not in self._seen:
+            self._seen[index] = carry_out(self._plans[index], self._answer)
+        return self._seen[index]
+
+
+_Findings = Sequence[Seen] | _Tries
 
 
 def _generator(secret: str, name: str) -> np.random.Generator:

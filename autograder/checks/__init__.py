@@ -18,7 +18,6 @@ from autograder.checks import (
 from autograder.checks.catalogue import RIGHT, WRONG
 from autograder.errors import CourseError, WrongAnswer
 from autograder.judge import Exercise, Trial
-from autograder.probe import carry_out
 
 __all__ = ["EXERCISES", "WrongAnswer", "check"]
 
@@ -46,6 +45,6 @@ def check(exercise: str, answer: Any, part: str | None = None) -> None:
     if exercise not in EXERCISES:
         raise CourseError(f"there is no exercise '{exercise}'; the exercises are: {', '.join(EXERCISES)}")
     trial = Trial(EXERCISES[exercise], part, os.environ.get("AUTOGRADER_SECRET", ""))
-    verdict = trial.verdict([carry_out(plan, answer) for plan in trial.plans])
+    verdict = trial.attempt(answer)
     if not verdict.passed:
         raise WrongAnswer(verdict.message, check=verdict.check, kind=verdict.kind)
