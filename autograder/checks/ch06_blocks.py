@@ -232,7 +232,7 @@ def _oracle(
         weights |= {f"{theirs}.{name}": of[f"{ours}.{name}"] for name in ("weight", "bias")}
     B, n, h = x.shape[0], x.shape[1], make[1]
     hidden = None if given is None else ~given.value().bool().expand(B, h, n, n).reshape(B * h, n, n)
-    return torch.func.functional_call(_torch_layer(*make, norm), weights, (x,), {"src_mask": hidden})
+    return torch.func.functional_call(_torch_layer(*make, norm), weights, (x,), {"src_mask": hidden}, tie_weights=False)
 
 
 _NORMS = (("norm1", "norm1"), ("norm2", "norm2"))
@@ -244,10 +244,9 @@ class EncoderBlock(Exercise):
     name, chapter, parts = "EncoderBlock", CHAPTER, ("core", "edge")
 
     def cases(self, rng: np.random.Generator) -> Iterable[Case]:
-        yield self._case(rng, (2, 3, 6), 2, 6, norm="post", dropout=0.0, facts=True)
-        yield self._case(rng, (3, 2, 4), 4, 3, norm="pre", dropout=0.0)
-        yield self._case(rng, (2, 4, 4), 2, 3, norm="", dropout=0.0, grad=True)
-        yield self._case(rng, (1, 5, 4), 1, 3, norm="pre", dropout=0.0, grad=True)
+        yield self._case(rng, (2, 4, 4), 2, 3, norm="", dropout=0.0, facts=True, grad=True)
+        yield self._case(rng, (3, 2, 6), 3, 5, norm="pre", dropout=0.0)
+        yield self._case(rng, (2, 3, 4), 4, 3, norm="post", dropout=0.0)
         yield from self._edges(rng, block_weights(rng, 8, 5))
 
     # In float64: two norms in a row can carry float32 rounding beyond 1e-5, once in a thousand draws.
@@ -293,8 +292,6 @@ class EncoderBlock(Exercise):
             return {"refused": [plan.build(6, 2, 5, norm=norm) for norm in extra["refused"]]}
         module = plan.build(*extra["make"], **extra["options"])
         names: dict[str, Any] = {"module": module}
-        if extra["facts"]:
-            names |= {"facts": plan.facts(module), "layers": [plan.look(module.norm1), plan.look(module.norm2)]}
         if extra["dtype"] != "float32":
             plan.to(module, extra["dtype"])
         names["missing"] = plan.load(module, extra["weights"])
@@ -305,6 +302,8 @@ class EncoderBlock(Exercise):
         if extra["factor"] is not None:
             wrt = [inputs[0], *(_slot(module, name) for name in extra["weights"])]
             names["gradients"] = plan.grad([(names["result"], extra["factor"])], wrt)
+        if extra["facts"]:
+            names |= {"facts": plan.facts(module), "layers": [plan.look(module.norm1), plan.look(module.norm2)]}
         return names
 
     def judge(self, case: Case, seen: Sight) -> None:
