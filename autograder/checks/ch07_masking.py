@@ -429,27 +429,25 @@ class LeaksFuture(Exercise):
         for part in (kinds[:2], kinds[2:]):  # what fails here is tried with the whole catalogue: keep it small
             yield Case(note="; ".join(part), extra={"models": [self._model(rng, 3, kind) for kind in part]})
         yield Case(note="output 1 of 4 sees the last token alone", extra={"models": [self._model(rng, 4, (0, 3))]})
-        drawn = [self._drawn(rng) for _ in range(5)]
-        yield Case(note="several models, causal and not", extra={"models": drawn[:3]})
-        yield Case(note="more models, causal and not", extra={"models": drawn[3:]})
+        yield Case(note="several models, causal and not", extra={"models": [self._drawn(rng) for _ in range(3)]})
         zeros = [self._model(rng, 3, (0, 1), ids=ids) for ids in (0, 1, -1)]
         yield Case(note="ids all alike", extra={"models": zeros})
         # whatever is put in place of these ids moves the outputs one way
         signs = [self._model(rng, 3, (0, 2), ids=ids, leak=-0.7) for ids in (0, -1)]
         yield Case(note="ids all alike, all the smallest or all the largest", extra={"models": signs})
-        more = [self._drawn(rng, dropout=0.5, training=True) for _ in range(2)]
-        more.insert(0, self._model(rng, 3, "causal", dropout=0.5, training=True))
+        noisy: dict[str, Any] = {"dropout": 0.5, "training": True}
+        more = [self._model(rng, 3, "causal", **noisy), self._drawn(rng, **noisy)]
         yield Case(note="dropout, in train mode", extra={"models": more})
-        yield Case(note="a small leak", extra={"models": [self._model(rng, 3, (i, i + 1), leak=3e-4) for i in (0, 1)]})
-        below = [self._model(rng, 3, where, leak=1e-7) for where in ((0, 2), (0, 1))]
-        yield Case(note="a difference below atol", extra={"models": below})
+        yield Case(note="a small leak", extra={"models": [self._model(rng, 3, (1, 2), leak=3e-4)]})
+        yield Case(note="a difference below atol", extra={"models": [self._model(rng, 3, (0, 1), leak=1e-7)]})
         loose = [self._model(rng, 3, (1, 2), leak=leak, atol=1e-3) for leak in (1e-4, 2.0)]
         yield Case(note="atol given", extra={"models": loose})
         yield Case(note="a small change of large outputs", extra={"models": [self._large(rng)]})
         yield Case(note="a change in one output of many", extra={"models": [self._hidden_in_the_mean(rng)]})
         yield Case(note="one sequence shows nothing, the next does", extra={"models": [self._silent_first(rng)]})
-        yield Case(note="changes that add up to 0 over the features", extra={"models": [self._cancelling(rng)]})
-        short = [self._model(rng, 2, (0, 1), V=3, B=1) for _ in range(14)]
+        features = [self._in_features(rng, *last) for last in ((1, -1), (0, 1))]
+        yield Case(note="changes in the last features, some of which add up to 0", extra={"models": features})
+        short = [self._model(rng, 2, (0, 1), V=3, B=1) for _ in range(10)]
         yield Case(note="many models of two tokens", extra={"models": short})
 
     def _drawn(self, rng: np.random.Generator, **options: Any) -> dict[str, Any]:
@@ -467,15 +465,15 @@ class LeaksFuture(Exercise):
         V = V or int(rng.integers(5, 8))
         full = rng.uniform(0.2, 0.6, (n, n)) * rng.choice([-1, 1], (n, n))
         where = (n - 2, n - 1) if what == "one ahead" else what
-        mix = {"strictly causal": np.tril(full, -1), "constant": 0 * full, "the future alone": np.triu(full, 1)}.get(
-            str(what), np.tril(full)
-        )
+        ahead = np.arange(n)[:, None] < np.arange(n)
+        seen = {"strictly causal": ahead.T, "constant": False, "the future alone": ahead}.get(str(what), ~ahead)
+        mix = full * seen
         if isinstance(where, tuple):
             mix[where] = leak
         rows = np.arange(V)[:, None] * 0.25 - 0.75 + rng.uniform(-0.05, 0.05, (V, d))  # any two ids differ visibly
         weights = [tensor(rows), tensor(mix), tensor(scale * rng.uniform(0.3, 0.8, (d, V)))]
         tokens = rng.integers(0, V, (B, n)) if ids is None else np.full((B, n), ids % V)
-        leaks = bool(np.abs(np.triu(mix, 1)).max() > (1e-6 if atol is None else atol)) or what == "the future alone"
+        leaks = bool(np.abs(mix[ahead]).max() > (1e-6 if atol is None else atol)) or what == "the future alone"
         return {"weights": weights, "dropout": dropout, "ids": tensor(tokens, "int64"), "V": V,
                 "training": training, "atol": atol, "leaks": leaks}  # fmt: skip
 
@@ -506,12 +504,13 @@ class LeaksFuture(Exercise):
         large[-1], ids[0] = 400.0, 4
         return given | {"weights": [tensor(large), mix, head], "ids": tensor(ids.numpy(), "int64")}
 
-    def _cancelling(self, rng: np.random.Generator) -> dict[str, Any]:
-        """Only the last two features move, one up and one down by as much."""
+    def _in_features(self, rng: np.random.Generator, *last: float) -> dict[str, Any]:
+        """Only the last features move, by as much times these factors."""
         given = self._model(rng, 3, (0, 2))
         rows, mix, head = given["weights"]
         moved = head.double()
-        moved[:, :-2], moved[:, -2] = 0, -moved[:, -1]
+        moved[:, -2:] = moved[:, -1:] * last
+        moved[:, :-2] = 0
         return given | {"weights": [rows, mix, tensor(moved)]}
 
     def plan(self, case: Case, plan: Plan) -> dict[str, Any]:

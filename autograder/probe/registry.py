@@ -93,7 +93,7 @@ class EmbedMixHead(nn.Module):
         self.log: list[dict[str, Any]] = []
 
     def forward(self, ids: Tensor) -> Tensor:
-        valid = ids.dtype == torch.int64 and int(ids.min()) >= 0 and int(ids.max()) < len(self.embedding)
+        valid = ids.dtype == torch.int64 and {*range(len(self.embedding))}.issuperset(ids.reshape(-1).tolist())
         modes = [self.training, self.dropout.training]
         self.log.append({"shape": tuple(ids.shape), "training": modes, "valid": valid})
         n = ids.shape[1]
