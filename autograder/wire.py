@@ -215,8 +215,12 @@ class Plan:
         """From here on, log each call of a module: its first input's shape (and values), mode, whether grad is on."""
         return self._add("watch", module, values, bring=False)
 
+    def bypass(self, module: Ref) -> Ref:
+        """From here on a module hands on its first input as it is, and logs the devices of all its inputs."""
+        return self._add("bypass", module, bring=False)
+
     def log(self, target: Ref) -> Ref:
-        """The log so far of something watched or scripted."""
+        """The log so far of something watched, bypassed or scripted."""
         return self._add("log", target)
 
     def defaults(self, target: Ref) -> Ref:

@@ -11,7 +11,7 @@ from autograder.checks import EXERCISES, check
 from autograder.errors import CourseError, WrongAnswer
 from autograder.judge import Case, Entry, Exercise, Trial
 from autograder.probe import carry_out
-from autograder.wire import Array, Opaque, Raised, Seen
+from autograder.wire import ANSWER, Array, Opaque, Raised, Seen
 
 ONES = torch.ones(2, 3)
 
@@ -134,6 +134,52 @@ def test_a_mistake_of_no_catalogue_gets_the_checks_own_words_and_the_case():
     result = verdict(lambda x: x * 5)
     assert result.kind is None and result.check == "value" and "too large" in result.message
     assert "Tried with: float32 ()" in result.message
+
+
+def test_an_attempt_ends_at_the_first_case_that_fails():
+    calls = []
+
+    def answer(x):
+        calls.append(float(x))
+        return 2 * x if len(calls) < 2 else 5 * x
+
+    result = Trial(Double()).attempt(answer)
+    assert not result.passed and calls == [1.0, 2.0]
+
+
+def test_an_attempt_comes_to_the_verdict_of_the_findings():
+    for answer in (lambda x: x + x, lambda x: x**2, lambda x: torch.tensor(2.0), lambda x: x * 5, lambda x: None):
+        assert Trial(Double()).attempt(answer) == verdict(answer)
+
+
+class Twice(Exercise):
+    """x -> 2x, asked twice in one case, of which the second tells the mistakes apart."""
+
+    name, chapter = "twice", "00_test"
+    right = []
+    wrong = [
+        Entry("tripled", "you tripled x", lambda x: 3 * x, ""),
+        Entry("two more", "you added 2", lambda x: x + 2, ""),
+    ]
+
+    def cases(self, rng):
+        yield Case((1.0, 4.0))
+
+    def plan(self, case, plan):
+        return {"results": [plan.call(ANSWER, value) for value in case.args]}
+
+    def judge(self, case, seen):
+        for value, result in zip(case.args, seen.results):
+            judge.near(result, 2 * value, "the double")
+
+
+def test_what_is_known_of_an_entry_up_to_a_difference_names_a_later_answer():
+    trial = Trial(Twice())
+    assert trial.attempt(lambda x: 7 * x).kind is None  # each entry is tried up to its first result
+    assert trial.attempt(lambda x: x + 2).kind == "two more"
+    assert trial.attempt(lambda x: 3 * x).kind == "tripled"
+    assert trial.attempt(lambda x: 3 * x if x < 2 else 0 * x).kind is None
+    assert trial.attempt(lambda x: 3 * x).kind == "tripled"
 
 
 def test_a_part_is_judged_alone():

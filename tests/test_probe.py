@@ -1,11 +1,13 @@
 """The probe: one step of each sort that the course's exercises need, on real objects."""
 
+import random
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from autograder.probe import carry_out, serve
+from autograder.probe import carry_out, serve, undisturbed
 from autograder.probe.registry import make
 from autograder.wire import ANSWER, Array, Opaque, Plan, Raised, decode, encode
 
@@ -184,6 +186,49 @@ def test_torchs_switches_are_put_back():
 
     carry_out(plan, upset)
     assert torch.get_default_dtype() == torch.float32 and torch.is_grad_enabled()
+
+
+def test_random_states_are_kept_once_around_several_plans():
+    plan = Plan(seed=3)
+    plan.call(ANSWER)
+    states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    with undisturbed():
+        for _ in range(2):
+            carry_out(plan, lambda: (torch.rand(2), np.random.rand(2), random.random()))
+        assert not torch.equal(torch.get_rng_state(), states[0]), "inside it nothing is put back"
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (np.random.get_state()[1] == states[1]).all() and random.getstate() == states[2]
+
+
+def test_a_plan_is_carried_out_no_further_than_until_says():
+    plan, calls = Plan(), []
+    steps = [plan.call(ANSWER, number) for number in range(4)]
+
+    def answer(number):
+        calls.append(number)
+        return number
+
+    seen = carry_out(plan, answer, until=lambda name, finding: finding == 1)
+    assert calls == [0, 1] and list(seen.found) == [step.name for step in steps[:2]]
+
+
+@pytest.mark.parametrize("call", [lambda block, x, y: block(x, y), lambda block, x, y: block(other=y, x=x)])
+def test_a_bypassed_module_hands_on_its_first_input_and_logs_devices(call):
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = nn.Linear(2, 2)
+
+        def forward(self, x, y):
+            return call(self.block, x, y) + 1
+
+    plan = Plan()
+    module = plan.build()
+    bypass = plan.bypass(module.block)
+    x = plan.put(Array.of(torch.ones(3)))
+    result, log = plan.call(module, x, plan.to(x, "meta")), plan.log(bypass)
+    seen = carried(plan, Half)
+    assert torch.equal(seen[result].value(), torch.full((3,), 2.0)) and seen[log] == [["cpu", "meta"]]
 
 
 def test_prints_and_warnings_of_the_answer_are_dropped(capsys, recwarn):

@@ -316,6 +316,19 @@ class _Watch:
             self.log[-1]["input"] = args[0].detach().clone()
 
 
+class _Bypass:
+    """Takes the place of a module's forward."""
+
+    def __init__(self, module: nn.Module):
+        self.log: list[list[str]] = []
+        module.forward = self._forward
+
+    def _forward(self, *args: Any, **kwargs: Any) -> Any:
+        given = (*args, *kwargs.values())
+        self.log.append(sorted({value.device.type for value in given if isinstance(value, torch.Tensor)}))
+        return args[0] if args else kwargs.get("x", given[0])
+
+
 def _log(values: dict[str, Any], target: Ref) -> list[Any]:
     return list(_follow(target, values).log)
 
@@ -344,6 +357,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "weights": _weights,
     "same": _same,
     "watch": lambda values, module, inputs: _Watch(_follow(module, values), inputs),
+    "bypass": lambda values, module: _Bypass(_follow(module, values)),
     "log": _log,
     "defaults": _defaults,
     "rng": _rng,
