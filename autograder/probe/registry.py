@@ -201,12 +201,13 @@ class Scripted(nn.Module):
         self._note("decode", tgt)
         if len(memory) != len(src) or len(tgt) != len(src) or not torch.equal((memory[..., 0] - 1) / 2, src.to(memory)):
             raise ValueError(f"decode got memory {tuple(memory.shape)} that does not belong to src {tuple(src.shape)}")
-        rows = [[self._say(source, prefix[: i + 1]) for i in range(len(prefix))] for source, prefix in zip(src, tgt)]
-        return torch.stack([torch.stack(row) for row in rows])  # (B, n, V)
+        rows = [self._say(source, prefix) for source, prefix in zip(src.tolist(), tgt.tolist())]
+        return torch.stack([logits for row in rows for logits in row]).unflatten(0, tgt.shape)  # (B, n, V)
 
-    def _say(self, source: Tensor, prefix: Tensor) -> Tensor:
-        key = tuple(i for i in source.tolist() if i != self.pad_id), tuple(prefix.tolist())
-        return self.script.get(key, self.default)
+    def _say(self, source: list[int], prefix: list[int]) -> list[Tensor]:
+        """The logits after each token of a row."""
+        words = tuple(i for i in source if i != self.pad_id)
+        return [self.script.get((words, tuple(prefix[: i + 1])), self.default) for i in range(len(prefix))]
 
 
 _KINDS: dict[str, Callable[..., Any]] = {
