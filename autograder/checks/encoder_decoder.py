@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ class Model:
     def encode(self, src: np.ndarray) -> np.ndarray:
         """Memory (B, m, d)."""
         x = self.embedded("src_embedding.weight", src)
-        for i in range(self._depth()):
+        for i in range(self._depth):
             x = self._block(f"encoder.{i}", x, [("attention", None, self._real(src))])
         return self._normed("encoder_norm", x) if self.norm == "pre" else x
 
@@ -76,7 +76,7 @@ class Model:
         """Logits (B, n, V). A pad at position i sees itself, so that no row is empty."""
         x, n = self.embedded("tgt_embedding.weight", tgt), tgt.shape[1]
         seen = np.tri(n, dtype=bool) & self._real(tgt) | np.eye(n, dtype=bool)  # (B, 1, n, n)
-        for i in range(self._depth()):
+        for i in range(self._depth):
             attentions = [("self_attention", None, seen), ("cross_attention", memory, self._real(src))]
             x = self._block(f"decoder.{i}", x, attentions)
         x = self._normed("decoder_norm", x) if self.norm == "pre" else x
@@ -85,6 +85,7 @@ class Model:
     def _real(self, ids: np.ndarray) -> np.ndarray:
         return (ids != self.pad_id)[:, None, None, :]
 
+    @cached_property
     def _depth(self) -> int:
         return sum(name.startswith("encoder.") and name.endswith("norm1.bias") for name in self.w)
 
@@ -105,8 +106,9 @@ class Model:
         return self._normed(norm, x if self.dropped else x + sublayer(x))
 
     def _normed(self, name: str, x: np.ndarray) -> np.ndarray:
-        centred = x - x.mean(-1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+        d = x.shape[-1]  # sums over d, for np.mean takes three times as long
+        centred = x - x.sum(-1, keepdims=True) / d
+        scaled = centred / np.sqrt((centred * centred).sum(-1, keepdims=True) / d + 1e-5)
         return scaled * self.w[f"{name}.weight"] + self.w[f"{name}.bias"]
 
     def _feed(self, name: str, x: np.ndarray) -> np.ndarray:
@@ -119,10 +121,10 @@ class Model:
     def _attend(self, name: str, memory: Any, allowed: np.ndarray, x: np.ndarray) -> np.ndarray:
         y = x if memory is None else memory
         Q, K, V = (
-            np.swapaxes(self._linear(f"{name}.W_{part}", of).reshape(*of.shape[:2], self.h, -1), 1, 2)
+            self._linear(f"{name}.W_{part}", of).reshape(*of.shape[:2], self.h, -1).swapaxes(1, 2)
             for part, of in (("q", x), ("k", y), ("v", y))
         )  # (B, h, n, d_k), (B, h, m, d_k) twice
-        scores = np.where(allowed, Q @ np.swapaxes(K, 2, 3) / math.sqrt(Q.shape[-1]), -np.inf)  # (B, h, n, m)
+        scores = np.where(allowed, Q @ K.swapaxes(2, 3) / math.sqrt(Q.shape[-1]), -np.inf)  # (B, h, n, m)
         powers = np.exp(scores - scores.max(-1, keepdims=True))
         heads = powers / powers.sum(-1, keepdims=True) @ V  # (B, h, n, d_k)
-        return self._linear(f"{name}.W_o", np.swapaxes(heads, 1, 2).reshape(x.shape))
+        return self._linear(f"{name}.W_o", heads.swapaxes(1, 2).reshape(x.shape))
