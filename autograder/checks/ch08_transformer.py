@@ -120,8 +120,6 @@ class Transformer(Exercise):
             return names
         if extra["facts"]:
             names["tables"] = [plan.look(module.src_embedding.weight), plan.look(module.output.weight)]
-            names |= {"facts": plan.facts(module), "pad_id": plan.look(module.pad_id)}
-            names["defaults"] = plan.defaults(ANSWER)
         names["missing"] = plan.load(module, arrays(extra["weights"]))
         plan.mode(module, extra["dropped"] or extra["halved"])
         if extra["halved"]:
@@ -142,6 +140,9 @@ class Transformer(Exercise):
             reached = plan.bypass(_item(module, "decoder", 0))  # the rest is the course's own, and slow on this device
             names["moved"] = plan.call(module.decode, *(plan.to(ref, "meta") for ref in (tgt, names["memory"], src)))
             names["reached"] = plan.log(reached)
+        if extra["facts"]:  # last, for the logits tell most mistakes
+            names |= {"facts": plan.facts(module), "pad_id": plan.look(module.pad_id)}
+            names["defaults"] = plan.defaults(ANSWER)
         return names
 
     def _watched(self, case: Case, plan: Plan, module: Ref) -> dict[str, Any]:
