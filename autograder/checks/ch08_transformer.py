@@ -784,21 +784,23 @@ class BeamSearch(Exercise):
             table[(BOS,)][words[2]] = -0.5
             table[(BOS, words[2])] = {words[3]: -0.05}
             table[(BOS, words[2], words[3])] = dict.fromkeys(words[4:6], -0.72)
-        script = [[src[0].tolist(), list(prefix), self._logits(rng, vocab, said)] for prefix, said in table.items()]
-        default = self._logits(rng, vocab, {})
+        *said, default = self._logits(rng, vocab, [*table.values(), {}])
+        script = [[src[0].tolist(), list(prefix), logits] for prefix, logits in zip(table, said)]
         extra = {"script": script, "default": default, "training": training, "options": kwargs, "max_len": max_len}
         return Case((tensor(src, "int64"),), kwargs, note=note, extra=extra)
 
-    def _logits(self, rng: np.random.Generator, vocab: int, said: dict[int, float]) -> Array:
+    def _logits(self, rng: np.random.Generator, vocab: int, table: list[dict[int, float]]) -> list[Array]:
         """Logits (V,), of no particular sum, that give these tokens these log-probabilities and share out the rest."""
-        left = 1 - sum(math.exp(value) for value in said.values())
-        share = rng.dirichlet(np.full(vocab, 30.0))
-        share[[PAD, BOS, EOS]] *= 1e-3
-        share[list(said)] = 0
-        log_p = np.log(np.maximum(share / share.sum() * left, 1e-12))
-        for token, value in said.items():
-            log_p[token] = value
-        return tensor(log_p + rng.uniform(-6, 6), "float32")
+        said = np.full((len(table), vocab), -np.inf)
+        for row, given in zip(said, table):
+            row[list(given)] = list(given.values())
+        share = rng.dirichlet(np.full(vocab, 30.0), len(table))
+        share[:, [PAD, BOS, EOS]] *= 1e-3
+        share[np.isfinite(said)] = 0
+        left = 1 - np.exp(said).sum(1, keepdims=True)
+        rest = np.log(np.maximum(share / share.sum(1, keepdims=True) * left, 1e-12))
+        log_p = np.where(np.isfinite(said), said, rest)
+        return [tensor(row) for row in log_p + rng.uniform(-6, 6, (len(table), 1))]
 
     def plan(self, case: Case, plan: Plan) -> dict[str, Any]:
         extra = case.extra
