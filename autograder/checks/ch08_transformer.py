@@ -736,7 +736,6 @@ class BeamSearch(Exercise):
     name, chapter = "beam_search", CHAPTER
 
     def cases(self, rng: np.random.Generator) -> Iterable[Case]:
-        yield self._race(rng, (1, -2.95), (3, -2.85), beam=3, note="the best first token leads nowhere", first=-0.9)
         yield self._race(rng, *_rivals(1, 5, -3.4, 0.6, lambda f, n: f(n - 1)), beam=3, note="the length has eos in it")
         yield self._race(
             rng, *_rivals(1, 5, -3.4, 0.6, lambda f, n: f(n + 1)), beam=3, note="the length has no bos in it"
@@ -755,11 +754,11 @@ class BeamSearch(Exercise):
     def _race(
         self, rng: np.random.Generator, *runners: tuple[int, float] | list[float], beam: int | None = None,
         alpha: float | None = None, decoys: bool = False, padded: bool = False, falling: bool = False,
-        max_len: int = 8, training: bool = True, first: float | None = None, note: str = "",
+        max_len: int = 8, training: bool = True, note: str = "",
     ) -> Case:  # fmt: skip
         """Two ways through the script: (length with eos, log-probability), or what each token adds to it.
 
-        `first`: a third way that leads nowhere; `decoys`: two, which part at step 3. `padded`: the first says pad.
+        `decoys`: two more that lead nowhere, and part at step 3. `padded`: the first says pad.
         `falling`: it begins with the larger of the two ids.
         """
         vocab = 12
@@ -778,8 +777,6 @@ class BeamSearch(Exercise):
             for at, token in enumerate(path):
                 table.setdefault((BOS, *path[:at]), {})[token] = gains[at]
             table[(BOS, *path)] = {EOS: -0.01}  # tempting, but an ended hypothesis does not go on
-        if first is not None:
-            table[(BOS,)][words[2]] = first
         if decoys:
             table[(BOS,)][words[2]] = -0.5
             table[(BOS, words[2])] = {words[3]: -0.05}
