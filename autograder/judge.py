@@ -60,7 +60,8 @@ class Sight:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._names:
             raise AttributeError(name)
-        return self._resolve(self._names[name])
+        found = self.__dict__[name] = self._resolve(self._names[name])  # asked for again, it is there
+        return found
 
     def _resolve(self, reference: Any) -> Any:
         if isinstance(reference, Ref):
