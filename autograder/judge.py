@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from autograder.errors import CourseError, WrongAnswer
 from autograder.probe import carry_out, undisturbed
 from autograder.wire import ANSWER, Array, Opaque, Plan, Raised, Ref, Seen
 
+_PLURAL = re.compile(r"(the )?\w+[^s\W]s")  # "the weights", but not "the loss"
 ATOL = {"float64": 1e-9, "float32": 1e-5, "bfloat16": 3e-2, "float16": 4e-3}
 
 
@@ -316,7 +318,7 @@ def _compare(got: np.ndarray, want: np.ndarray, what: str, check: str, tolerance
     if fits.all():
         return
     if np.isnan(got).any() and not np.isnan(want).any():
-        raise WrongAnswer(f"{what} has NaN in it" + (f": {why}" if why else ""), check="finite")
+        raise WrongAnswer(f"there is NaN in {what}" + (f": {why}" if why else ""), check="finite")
     fits |= got == want
     fits |= np.isnan(got) & np.isnan(want)
     if fits.all():
@@ -326,7 +328,8 @@ def _compare(got: np.ndarray, want: np.ndarray, what: str, check: str, tolerance
     yours = got[first] + 0.0  # no "-0" in a message
     side = ", which is too large" if yours > want[first] else ", which is too small"
     share = f"; {int((~fits).sum())} of {fits.size} entries are off" if fits.size > 1 else ""
-    text = f"{what} is wrong: {where}yours is {yours:.4g}{side}{share}"
+    verb = "are" if _PLURAL.fullmatch(what) else "is"
+    text = f"{what} {verb} wrong: {where}yours is {yours:.4g}{side}{share}"
     raise WrongAnswer(text + (f". {why}" if why else ""), check=check)
 
 

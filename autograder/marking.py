@@ -21,7 +21,6 @@ Scores are nbgrader's, except where nbgrader is wrong. The whole list, which tes
 """
 
 import ast
-import functools
 import math
 import re
 import threading
@@ -44,8 +43,8 @@ from autograder.cells import (
     same_text,
     writable,
 )
-from autograder.checks import EXERCISES
-from autograder.judge import Trial, Verdict
+from autograder.checks import trial
+from autograder.judge import Verdict
 from autograder.kernels import DEAD, Ran, Session, Stopped
 from autograder.outputs import error_output
 from autograder.results import ASSERTED, BY_HAND, JUDGED, Hidden, Marked, Result, hidden_line
@@ -54,12 +53,6 @@ from autograder.wire import Raised, Seen
 # The judge seeds torch's generators and catches what the catalogue's answers print: one at a time.
 _JUDGING = threading.Lock()
 _LONGEST = 2000  # characters of a message
-
-
-@functools.lru_cache(maxsize=256)
-def _trial(exercise: str, part: str | None, secret: str) -> Trial:
-    """The trial of an exercise, the same for the whole class, so that what the catalogue does in it is tried once."""
-    return Trial(EXERCISES[exercise], part, secret)
 
 
 def mark(nb: NotebookNode, stubs: Mapping[str, str], session: Session, *, secret: str = "") -> Marked:
@@ -135,13 +128,13 @@ class _Marks:
         if ran.stop:
             return replace(blank, kind=ran.stop, message=f"your code, tried by the visible tests, was {_how(ran)}")
         with _JUDGING:
-            trial = _trial(hidden.exercise, hidden.part, self.secret)
+            tried = trial(hidden.exercise, hidden.part, self.secret)
         try:
-            found = self.session.probe(hidden.expression, trial.plans)
+            found = self.session.probe(hidden.expression, tried.plans)
         except Stopped as stop:
             return replace(blank, kind=stop.kind, message=f"your code could not be tried to the end: {stop}")
         with _JUDGING:
-            verdict = trial.verdict(found)
+            verdict = tried.verdict(found)
         return self._settled(replace(blank, check=verdict.check, cases=len(found)), verdict, found, place, hidden)
 
     def _settled(self, result: Result, verdict: Verdict, found: Sequence[Seen], place: int, hidden: Hidden) -> Result:

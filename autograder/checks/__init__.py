@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -19,7 +20,7 @@ from autograder.checks.catalogue import RIGHT, WRONG
 from autograder.errors import CourseError, WrongAnswer
 from autograder.judge import Exercise, Trial
 
-__all__ = ["EXERCISES", "WrongAnswer", "check"]
+__all__ = ["EXERCISES", "WrongAnswer", "check", "trial"]
 
 EXERCISES: dict[str, Exercise] = {}
 for _chapter in (
@@ -37,6 +38,12 @@ for _chapter in (
         EXERCISES[_exercise.name] = _exercise
 
 
+@functools.lru_cache(maxsize=256)
+def trial(exercise: str, part: str | None, secret: str) -> Trial:
+    """The trial of an exercise, the same for every answer, so that what the catalogue does in it is tried once."""
+    return Trial(EXERCISES[exercise], part, secret)
+
+
 def check(exercise: str, answer: Any, part: str | None = None) -> None:
     """Return if the answer is right; raise `WrongAnswer`, whose message a learner understands, if it is not.
 
@@ -44,7 +51,6 @@ def check(exercise: str, answer: Any, part: str | None = None) -> None:
     """
     if exercise not in EXERCISES:
         raise CourseError(f"there is no exercise '{exercise}'; the exercises are: {', '.join(EXERCISES)}")
-    trial = Trial(EXERCISES[exercise], part, os.environ.get("AUTOGRADER_SECRET", ""))
-    verdict = trial.attempt(answer)
+    verdict = trial(exercise, part, os.environ.get("AUTOGRADER_SECRET", "")).attempt(answer)
     if not verdict.passed:
         raise WrongAnswer(verdict.message, check=verdict.check, kind=verdict.kind)
