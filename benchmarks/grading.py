@@ -28,7 +28,8 @@ from autograder.gradebook import Book
 from autograder.newcourse import init, released
 from autograder.sample import Chapter, _mistaken
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+KEPT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # modules compile once
+ENVIRONMENT = {**KEPT, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"}
 BIN = Path(sys.executable).parent
 
 
