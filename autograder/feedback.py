@@ -52,7 +52,8 @@ def feedback(course: Course, *, chapter: str | None = None, student: str | None 
                 pages.append(_write(course, one.student, one.chapter, one.name, _page(one, marks)))
         for (assignment, name), reason in sorted(refused.items()):
             if chapter in (None, assignment) and student in (None, name):
-                page = {"student": name, "title": assignment, "refused": reason}
+                what = reason.partition("; ask for ")[0]  # the rest is for the instructor
+                page = {"student": name, "title": assignment, "refused": what}
                 pages += [_write(course, name, assignment, nb, page) for nb in book.editions(assignment)]
     return sorted(pages)
 
