@@ -152,8 +152,10 @@ def _score(points: float | None) -> str:
 # ---- what would change --------------------------------------------------------------------------------------------
 
 
-def change_table(outcomes: list[Outcome]) -> Table:
+def change_table(outcomes: list[Outcome]) -> Table | str:
     """Old and new score of each exercise that a regrade changes; what is graded for the first time in one line."""
+    if not any(outcome.changes for outcome in outcomes):
+        return "no score would change"
     table = Table(title="what would change", title_justify="left", header_style="bold")
     for name, justify in (("learner", "left"), ("chapter", "left"), ("exercise", "left"), ("now", "right"),
                           ("then", "right"), ("of", "right"), ("why", "left")):

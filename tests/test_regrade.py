@@ -123,6 +123,11 @@ def test_dry_run_of_the_command_prints_the_changes_and_exits_as_the_run_would(co
     assert (one["exercise"], one["before"], one["after"], one["ours"]) == ("double", 2, 0, True)
 
 
+def test_dry_run_in_which_nothing_changes_says_so_without_a_table(course):
+    said = CliRunner().invoke(main, ["grade", str(course.root), "--dry-run", "--sandbox", "off"])
+    assert said.stdout.startswith("no score would change\n") and "┃" not in said.stdout
+
+
 # ---- approval -----------------------------------------------------------------------------------------------------
 
 
