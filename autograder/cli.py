@@ -170,6 +170,8 @@ def grade(
         parts = [*tables, *watch.summary(), watch.cost()]
     for part in parts:
         progress.tell(part)
+    for line in progress.misplaced(course):
+        click.echo(f"note: {line}", err=True)
     if watch.code == 1:
         raise CourseError("nothing was graded: all that was handed in was refused, for the reasons above")
     sys.exit(watch.code)

@@ -56,6 +56,18 @@ def find_handins(course: Course, *, chapter: str | None = None, student: str | N
     return chosen
 
 
+def strays(course: Course) -> list[Path]:
+    """The notebooks under `submitted/` that lie in no learner's folder of an assignment: nothing grades them."""
+    known = {course.path(course.submitted, name, assignment)
+             for assignment in course.assignments() for name in course.students(assignment)}
+    found = []
+    for folder, inside, files in os.walk(course.submitted):
+        here = Path(folder)
+        inside[:] = [name for name in inside if here / name not in known and not name.startswith(".")]
+        found += [here / name for name in files if name.lower().endswith(".ipynb")] if here not in known else []
+    return sorted(found)
+
+
 Found = tuple[dict[str, NotebookNode], list[Repair]]
 
 

@@ -13,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from autograder.changes import Change
+from autograder.course import Course
+from autograder.handin import strays
 from autograder.records import Outcome
 from autograder.results import ASSERTED, BY_HAND, JUDGED
 
@@ -121,6 +123,15 @@ class Watch:
         peak = max((outcome.peak for outcome in self.outcomes), default=0)
         return (f"took {self._took:.0f} s; a submission {median(seconds):.1f} s (median), {max(seconds):.1f} s at most"
                 + (f"; a kernel at most {peak / 2**20:.0f} MB" if peak else ""))
+
+
+def misplaced(course: Course) -> list[str]:
+    """A line for each notebook that was put where nothing is graded."""
+    found = [path.relative_to(course.submitted) for path in strays(course)]
+    where = f"{course.path(course.submitted, 'NAME', 'CHAPTER')}/, with a CHAPTER of {course.source}/"
+    lines = [one_line(f"{course.submitted / path}: not graded; put it into {where}") for path in found[:_MOST]]
+    more = len(found) - len(lines)
+    return [*lines, f"{course.submitted}: {more} more notebooks are not graded, for the same reason"] if more else lines
 
 
 def _whose(outcome: Outcome) -> str:

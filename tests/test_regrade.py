@@ -128,6 +128,20 @@ def test_dry_run_in_which_nothing_changes_says_so_without_a_table(course):
     assert said.stdout.startswith("no score would change\n") and "┃" not in said.stdout
 
 
+def test_notebooks_put_where_nothing_is_graded_are_named(course):
+    (right,) = (course.submitted / "ann").rglob("*.ipynb")
+    wrong = [course.submitted / path
+             for path in ("flat.ipynb", "cyd/ps1.ipynb", "ps1/dan/ps1.ipynb", "eve/ps7/ps1.ipynb")]
+    for path in (*wrong, course.submitted / "cyd/.ipynb_checkpoints/ps1.ipynb", right.parent / "more/again.ipynb"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(right, path)
+    said = CliRunner().invoke(main, ["grade", str(course.root), "--sandbox", "off", "--json"])
+    notes = [line for line in said.stderr.splitlines() if line.startswith("note: ")]
+    assert notes == [f"note: {path}: not graded; put it into {course.submitted}/NAME/CHAPTER/, "
+                     f"with a CHAPTER of {course.source}/" for path in sorted(wrong)]
+    assert json.loads(said.stdout)
+
+
 # ---- approval -----------------------------------------------------------------------------------------------------
 
 
