@@ -151,7 +151,8 @@ class Book:
     def __enter__(self) -> "Book":
         directory = _directory(self.course)
         if directory.db_url.startswith("sqlite:///") and not Path(directory.db_url[10:]).is_file():
-            raise NoGradebook(f"{self.course.root}: no gradebook; run 'nbgrader generate_assignment NAME' there first")
+            raise NoGradebook(f"{self.course.root}: no gradebook; is it the folder that 'autograder init' made? "
+                              "Another course needs 'nbgrader generate_assignment NAME' first")
         with _programs(), _quiet():
             self._book = Gradebook(directory.db_url, directory.course_id)
         return self

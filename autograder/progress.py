@@ -54,7 +54,7 @@ class Watch:
     def __enter__(self) -> "Watch":
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._bar = Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console(error=True))
-        self._task = self._bar.add_task("grading", total=None)
+        self._task = self._bar.add_task("grading", total=None, visible=False)  # there may be nothing to do
         self._bar.start()
         self._start = self._next = time.monotonic()
         return self
@@ -65,7 +65,7 @@ class Watch:
 
     def __call__(self, done: int, total: int, outcome: Outcome | None) -> None:
         """Take the news from `grade`."""
-        self._bar.update(self._task, completed=done, total=total)
+        self._bar.update(self._task, completed=done, total=total, visible=True)
         self.outcomes += [outcome] if outcome else []
         # A bar needs a terminal; a log gets a line now and then.
         if not self._bar.console.is_terminal and time.monotonic() > self._next:

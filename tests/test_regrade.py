@@ -128,6 +128,12 @@ def test_dry_run_in_which_nothing_changes_says_so_without_a_table(course):
     assert said.stdout.startswith("no score would change\n") and "┃" not in said.stdout
 
 
+def test_a_folder_that_is_no_course_is_named_and_left_as_it_is(tmp_path):
+    said = CliRunner().invoke(main, ["grade", str(tmp_path), "--sandbox", "off"])
+    assert said.exit_code == 1 and f"{tmp_path}: no course" in said.output and "autograder init" in said.output
+    assert not list(tmp_path.iterdir())
+
+
 def test_notebooks_put_where_nothing_is_graded_are_named(course):
     (right,) = (course.submitted / "ann").rglob("*.ipynb")
     wrong = [course.submitted / path
