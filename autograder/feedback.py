@@ -53,8 +53,9 @@ def feedback(course: Course, *, chapter: str | None = None, student: str | None 
         for (assignment, name), reason in sorted(refused.items()):
             if chapter in (None, assignment) and student in (None, name):
                 what = reason.partition("; ask for ")[0]  # the rest is for the instructor
-                page = {"student": name, "title": assignment, "refused": what}
-                pages += [_write(course, name, assignment, nb, page) for nb in book.editions(assignment)]
+                for nb, edition in book.editions(assignment).items():
+                    page = {"student": name, "title": _title(edition, assignment), "refused": what}
+                    pages.append(_write(course, name, assignment, nb, page))
     return sorted(pages)
 
 

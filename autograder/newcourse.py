@@ -43,6 +43,7 @@ def init(
     if not config.exists():
         config.write_text(CONFIG.format(timeout=timeout))
     course = Course(folder.resolve())
+    course.submitted.mkdir(parents=True, exist_ok=True)
     with alone(course):
         secret_of(course)
         known = _released(course)

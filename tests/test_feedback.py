@@ -138,6 +138,7 @@ def test_added_cells_and_repairs_are_told(pages):
 def test_refused_learner_is_told_why(pages):
     assert "could not be graded" in shown(pages[1]["cut"]) and "damaged or cut off" in shown(pages[1]["cut"])
     assert "ask for" not in shown(pages[1]["cut"])  # that is for the instructor
+    assert "<h1>Numbers" in pages[1]["cut"]  # the assignment's title, as on the others' pages
 
 
 def test_page_needs_no_other_file(pages):
