@@ -40,6 +40,13 @@ class Zygote:
         self._lock = threading.Lock()
 
     def __enter__(self) -> Zygote:
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._folder = tempfile.TemporaryDirectory(prefix="zygote-", dir=self._place)
         self._log = Path(self._folder.name) / "log"
@@ -55,11 +62,10 @@ class Zygote:
         answer = self._answer()[0]
         if not answer.get("ready"):
             reason = answer.get("error") or answer.get("ended")
-            self.__exit__()
+            self._end()
             raise CourseError(f"the process that kernels are forked from did not start: {reason}")
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def _end(self) -> None:
         self._channel.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
@@ -76,9 +82,9 @@ class Zygote:
         with self._lock:
             answer, handles = self._asked(message)
             if "ended" in answer:
-                self.__exit__()
+                self._end()
                 try:
-                    self.__enter__()
+                    self._start()
                 except CourseError as problem:
                     raise OSError(str(problem)) from None
                 answer, handles = self._asked(message)
@@ -87,7 +93,7 @@ class Zygote:
         return answer["pid"], handles[0]
 
     def _asked(self, message: bytes) -> tuple[dict[str, Any], list[int]]:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended: so says the answer
+        with contextlib.suppress(OSError):  # it has ended: so says the answer
             self._channel.send(message)
         return self._answer()
 
@@ -95,12 +101,12 @@ class Zygote:
         """What it says; {"ended": its last line} where it says nothing more."""
         try:
             message, handles, _, _ = socket.recv_fds(self._channel, MESSAGE, 1)
-        except (TimeoutError, ConnectionResetError):
+        except OSError:
             self._process.kill()  # its answer, come late, would be taken for another kernel's
             message, handles = b"", []
         if not message:
-            last = self._log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
-            return {"ended": last[0]}, []
+            lines = self._log.read_text(errors="replace").strip().splitlines() if self._log.is_file() else []
+            return {"ended": lines[-1] if lines else "it said nothing"}, []
         return json.loads(message), handles
 
 
