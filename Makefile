@@ -71,7 +71,7 @@ test: setup
 	@$(BIN)/mypy
 	@$(BIN)/autograder release --check
 	@$(BIN)/autograder book
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lab: setup
 	@$(BIN)/jupyter lab chapters
