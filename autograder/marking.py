@@ -5,6 +5,9 @@ findings come back, `Trial.verdict` decides; its visible part runs for the learn
 as other courses have them, is decided by its own outputs as nbgrader does, unless a canary beside it shows that asserts
 fail no more. Every result says which of the two it is: that is how far its score can be trusted.
 
+A check decides alone, with models and inputs of its own: where a learner's visible tests fail because an earlier answer
+that they use is wrong, nbgrader gives the later one 0, too, and we what it is worth.
+
 Scores are nbgrader's, except where nbgrader is wrong. The whole list, which tests/test_stock.py shows case by case:
 
 - an error fails the cell wherever it stands; nbgrader stops reading at the first result, which code can display
