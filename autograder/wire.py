@@ -168,7 +168,7 @@ class Plan:
         return self._add("put", value, bring=False)
 
     def make(self, kind: str, /, *args: Any, **kwargs: Any) -> Ref:
-        """Make an object of the registry (`autograder.probe.registry`): a generator, a layer, a scripted model."""
+        """Make an object of those in `autograder.probe.objects`: a generator, a layer, a scripted model."""
         return self._add("make", kind, list(args), kwargs, bring=False)
 
     def call(self, target: Ref, /, *args: Any, **kwargs: Any) -> Ref:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from autograder.probe import carry_out, serve, undisturbed
-from autograder.probe.registry import make
+from autograder.probe.objects import make
 from autograder.wire import ANSWER, Array, Opaque, Plan, Raised, decode, encode
 
 

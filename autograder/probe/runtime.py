@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from autograder.probe.registry import make
+from autograder.probe.objects import make
 from autograder.wire import MAX_TEXT, Array, Opaque, Plan, Raised, Ref, Seen, Step, decode, encode
 
 MAX_ARRAY = 8 << 20  # bytes of one array that comes back
