@@ -16,6 +16,7 @@ from autograder import grade
 from autograder.errors import CourseError
 from autograder.kernels import DEAD, Kernel, Session, forge
 from autograder.sandbox import missing, policy, seccomp, zygote
+from autograder.sandbox.walls import WORK
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no sandbox here: {missing()}")
 ROOT = os.getuid() == 0
@@ -71,7 +72,7 @@ ALWAYS = {
     "clean /proc": ("import os; print([name for name in os.listdir('/proc') if name.isdigit()])", [], {},
                     r"^\['1'\]"),
     "first to go": ("print(open('/proc/self/oom_score_adj').read())", [], {}, "1000"),
-    "files of the assignment": ("print(sorted(__import__('os').listdir('/tmp/work')), open('/tmp/work/a/b').read())",
+    "files of the assignment": (f"print(sorted(__import__('os').listdir('{WORK}')), open('{WORK}/a/b').read())",
                                 [], {"files": "{files}"}, r"^\['a'\] seven"),
 }  # fmt: skip
 

@@ -30,7 +30,8 @@ class Case:
 
     base: "solved", all right, or "wrong". `code` is a cell of the learner's own, `where`: behind the set-up ("top"), at
     the end, or at the end of the answer of that name. In `answers` and `code`, <<COURSE>>, <<BAIT>>, <<PORT>> and
-    <<PID>> stand for the course's folder, a folder that anyone can write, a port that we listen on, the grader.
+    <<PID>> stand for the course's folder, a folder that anyone can write, a port that we listen on, the grader;
+    <<HOME>> for the home of root.
     Expected: the marks of the base, but 0 in the exercises `lost`; `says`, a pattern in what is told about it.
     """
 

@@ -62,7 +62,7 @@ for path in (*OTHERS, *glob.glob('/run/kernel/*')):
     print(got, path)"""),
     solved("writes-where-it-must-not", ATTEMPT + """
 for path in ('<<BAIT>>/written', '<<COURSE>>/written', '/usr/local/written', '/etc/written', '/written', '/dev/written',
-             os.path.join(sys.prefix, 'written'), os.__file__, np.__file__, '/tmp/../root/written',
+             os.path.join(sys.prefix, 'written'), os.__file__, np.__file__, '/tmp/..<<HOME>>/written',
              '/proc/self/oom_score_adj', '/proc/sys/kernel/core_pattern', '/proc/sysrq-trigger'):
     attempt(open, path, 'w')"""),
     solved("deletes-and-changes-rights", ATTEMPT + """

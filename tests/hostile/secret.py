@@ -63,7 +63,7 @@ for name in os.listdir('/proc'):
             continue
         if 'py' + 'test' in line or 'grade' in line.split('zygote')[0].replace('autograder', ''):
             print(got, name, line)
-look('/proc/<<PID>>/environ', '/proc/<<PID>>/cmdline', '/proc/kcore', '/proc/1/root/etc/shadow')"""),
+look('/proc/<<PID>>/environ', '/proc/<<PID>>/cmdline', '/proc/kcore', os.path.join('/proc/1/root', 'etc/shadow'))"""),
     solved("reads-the-environment", LOOK + """
 for text in (*os.environ.values(), open('/proc/self/environ').read(), open('/proc/1/environ').read()):
     if 'CAN' + 'ARY' in text:
@@ -106,7 +106,7 @@ with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb') as memory:
                 pass
 print('looked through', seen > 30 << 20)""", says="looked through True"),
     solved("makes-links", LOOK + """
-for number, target in enumerate(('<<COURSE>>/gradebook.db', '/etc/shadow', '/proc/1/root/<<COURSE>>/.autograder')):
+for number, target in enumerate(('<<COURSE>>/gradebook.db', '/etc/shadow', '/proc/1/root' + '<<COURSE>>/.autograder')):
     os.symlink(target, f'link{number}')
     look(f'link{number}')
 try:
@@ -133,5 +133,5 @@ def softmax(x, axis=-1):
         says="raised ValueError"),
     solved("reads-kernel-state", LOOK + """
 look('/proc/kallsyms' if False else '/dev/mem', '/dev/kmem', '/dev/vda', '/dev/sda', '/sys/kernel/notes', '/etc/passwd',
-     '/root/.bash_history', '/var/run/secrets/kubernetes.io/serviceaccount/token')"""),
+     '<<HOME>>/.bash_history', '/var/run/secrets/kubernetes.io/serviceaccount/token')"""),
 ]

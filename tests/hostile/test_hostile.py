@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pwd
 import re
 import resource
 import socket
@@ -120,6 +121,7 @@ def one_class(folder, monkeypatch):
     monkeypatch.setenv("MY_SECRET", CANARY)
     ears = Listener(bait, f"hostile-{os.getpid()}")
     names = {"COURSE": str(course.root), "BAIT": str(bait), "PORT": str(ears.port), "PID": str(os.getpid()),
+             "HOME": pwd.getpwuid(0).pw_dir,
              "PROJECT": str(folder / "project"), "PACKAGE": str(Path(autograder.__file__).parent),
              "ABSTRACT": f"hostile-{os.getpid()}"}
     solved = nbformat.read(course.path(course.source, ".", CHAPTER) / f"{CHAPTER}.ipynb", as_version=4)
