@@ -137,6 +137,11 @@ class Course:
             raise CourseError(f"{self.root}: the gradebook {self.db_url.split(':')[0]} is no file; use its db_url")
         return Path(self.db_url.removeprefix("sqlite:///"))
 
+    @property
+    def lacks_db(self) -> bool:
+        """Is the gradebook a file that is not there?"""
+        return self.db_url.startswith("sqlite:///") and not self.db.is_file()
+
     def path(self, step: Path, student: str, assignment: str) -> Path:
         """Where nbgrader keeps one assignment of one student (`.` in source and release) at a step."""
         structure = self._setting("directory_structure", "{nbgrader_step}/{student_id}/{assignment_id}")

@@ -8,7 +8,6 @@ import contextlib
 import signal
 import threading
 import time
-from pathlib import Path
 
 import psutil
 
@@ -16,18 +15,14 @@ _GROWTH = 512 << 20  # bytes by which the grader may grow while it waits for one
 _EVERY = 1.0  # seconds between two looks
 _ALONE = 0.2  # seconds for which a kernel is watched alone
 _FLOOD = 4 << 20  # bytes by which it then grows if it is this one: half of what a slow and busy machine takes in
-_PAGE = 4096
 
 _lock = threading.Lock()
 _watched: set["Watch"] = set()
 
 
 def resident() -> int:
-    """Bytes of memory that this process holds; 0 where the system does not say."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
-    except OSError:
-        return 0
+    """Bytes of memory that this process holds."""
+    return int(psutil.Process().memory_info().rss)
 
 
 class Watch:

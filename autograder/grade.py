@@ -93,8 +93,7 @@ def grade(
 
 def _must_be_course(course: Course) -> None:
     """In a folder named by mistake nothing is left behind, not even a lock."""
-    url = course.db_url
-    if url.startswith("sqlite:///") and not course.db.is_file() and not course.assignments():
+    if course.lacks_db and not course.assignments():
         raise CourseError(f"{course.root}: no course: it has no {course.db.name}, and no notebook in "
                           f"{course.source}/; name the folder that 'autograder init' made, or another nbgrader course")
 

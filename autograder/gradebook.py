@@ -5,6 +5,7 @@ whole or not at all.
 """
 
 import contextlib
+import functools
 import os
 import sys
 import warnings
@@ -150,7 +151,7 @@ class Book:
 
     def __enter__(self) -> "Book":
         directory = _directory(self.course)
-        if directory.db_url.startswith("sqlite:///") and not Path(directory.db_url[10:]).is_file():
+        if self.course.lacks_db:
             raise NoGradebook(f"{self.course.root}: no gradebook; is it the folder that 'autograder init' made? "
                               "Another course needs 'nbgrader generate_assignment NAME' first")
         with _programs(), _quiet():
@@ -266,11 +267,15 @@ class Book:
         if late <= 0:
             return
         with _imports_from(self.course.root, self.course.base):  # a plugin of the course lies beside its config
-            plugin = AssignLatePenalties(config=self.course.config)
-            plugin.init_plugin()
-            penalty = plugin.plugin_inst.late_submission_penalty(student, notebook.score, late)
+            self._penalties.init_plugin()
+            penalty = self._penalties.plugin_inst.late_submission_penalty(student, notebook.score, late)
         if penalty is not None:
             notebook.late_submission_penalty = min(max(penalty, 0), notebook.score)
+
+    @functools.cached_property
+    def _penalties(self) -> AssignLatePenalties:
+        """It finds the plugin's class: once, for finding it runs the plugin's module."""
+        return AssignLatePenalties(config=self.course.config)
 
     def marks(self, student: str, assignment: str, notebook: str) -> Marks | None:
         """What the gradebook holds of one notebook of one student, None where it holds nothing."""

@@ -164,14 +164,16 @@ class Trial:
     def _match(self, index: int, found: _Findings) -> Entry | None:
         """The catalogue's entry that behaves as this answer does: in the failing case, then in the most others."""
         matching = [entry for entry in self.exercise.wrong if self._same_failure(index, entry, found[index])]
+        if len(matching) < 2:
+            return matching[0] if matching else None
         others = [i for i in range(len(self.plans)) if i != index]
         best, most = None, -1
-        for entry in matching if len(matching) > 1 else []:
+        for entry in matching:
             alike = self._agreements(entry, found, others, most)
             best, most = (entry, alike) if alike > most else (best, most)
             if most == len(others):  # as good as it gets
                 break
-        return best if len(matching) > 1 else next(iter(matching), None)
+        return best
 
     def _agreements(self, entry: Entry, found: _Findings, cases: Sequence[int], most: int) -> int:
         """In how many of these cases an entry does what the answer does; counted no further than can beat `most`."""
