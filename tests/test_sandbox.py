@@ -207,6 +207,21 @@ def test_zygote_refuses_to_fork_with_a_second_thread():
         theirs.close()
 
 
+WARMED = "import sys; from autograder.sandbox import zygote; zygote._warm_up(); print(*sys.modules)"
+
+
+def test_kernel_imports_nothing_at_its_start_nor_for_its_first_error_and_figure():
+    """What one does, every kernel of a class does: ipykernel's debugger alone was the half of its start."""
+    warmed = subprocess.run([sys.executable, "-c", WARMED], capture_output=True, text=True, check=True, timeout=120)
+    with forge(sandboxed=True) as warm, Kernel(warm=warm) as kernel:
+        kernel.run("def f(x):\n    return 1 / x\nf(0)")
+        kernel.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()")
+        here = kernel.run("import sys\nprint(*sys.modules)").outputs[0].text.split()
+        new = sorted(set(here) - set(warmed.stdout.split()))
+        assert len(here) > 1000 and not new, " ".join(new)
+        assert not kernel.run("import debugpy").outputs, "a learner may still import it"
+
+
 GRADER = """
 import time
 from autograder.kernels import Kernel, forge

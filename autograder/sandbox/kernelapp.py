@@ -8,6 +8,7 @@ from typing import Any
 import zmq
 from ipykernel.iostream import IOPubThread
 from ipykernel.kernelapp import IPKernelApp
+from traitlets.config import Config
 
 
 def listen(connection: dict[str, Any]) -> dict[int, int]:
@@ -30,6 +31,10 @@ class QuietKernelApp(IPKernelApp):
     """
 
     listening: dict[int, int] = {}  # port: file descriptor
+
+    def parse_command_line(self, argv: Any = None) -> None:
+        """There is none: to parse nothing costs as much as the shell. What would stand there is said here."""
+        self.update_config(Config(HistoryManager={"hist_file": ":memory:"}))
 
     def _bind_socket(self, s: zmq.Socket[Any], port: int) -> int:
         s.setsockopt(zmq.USE_FD, self.listening[port])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import random
@@ -22,6 +23,12 @@ from autograder.sandbox import linux, walls, watch
 from autograder.sandbox.policy import Policy
 
 MESSAGE = 1 << 16
+# What ipykernel and IPython import when a kernel starts; a test holds the list complete.
+_LATE = (
+    "encodings.idna", "encodings.utf_16_be", "faulthandler", "sqlite3", "IPython.core.completerlib",
+    "IPython.core.debugger", "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
+    "tornado.platform.asyncio",
+)
 
 
 def main(descriptor: int) -> None:
@@ -52,7 +59,7 @@ def main(descriptor: int) -> None:
 
 
 def _warm_up() -> None:
-    """Import what every notebook imports, and draw once, so that no kernel has to."""
+    """Import what every notebook imports, and draw and fail once, so that no kernel has to."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -66,6 +73,7 @@ def _warm_up() -> None:
     import autograder.probe
     import autograder.sandbox.kernelapp  # noqa: F401
 
+    _import_late_ones()
     torch.set_num_threads(1)
     figure, axes = plt.subplots()
     axes.plot([0, 1], label="x")
@@ -76,7 +84,26 @@ def _warm_up() -> None:
     layer = torch.nn.Linear(2, 2)
     layer(torch.ones(1, 2)).sum().backward()
     torch.ones(1, device="meta") * 2  # where checks move models to: its first operation imports 800 modules, in 2 s
+    repr(torch.ones(1))
     np.linalg.norm(np.eye(2) @ np.eye(2))
+
+
+def _import_late_ones() -> None:
+    """What a kernel would import at its start and at its first traceback.
+
+    Less debugpy: no debugger comes to these kernels, and it would be the half of their start.
+    """
+    sys.modules["debugpy"] = None  # type: ignore[assignment]  # as if it were not installed
+    importlib.import_module("ipykernel.debugger")
+    del sys.modules["debugpy"]
+    for name in _LATE:
+        importlib.import_module(name)
+    from IPython.core.ultratb import AutoFormattedTB
+
+    try:
+        raise ValueError
+    except ValueError:
+        AutoFormattedTB(mode="Context").text(*sys.exc_info())
 
 
 def refuse_threads() -> None:
@@ -211,7 +238,7 @@ def run_kernel(connection: dict[str, Any], sockets: dict[int, int]) -> None:
         json.dump(connection, file)
     QuietKernelApp.listening = sockets
     app = QuietKernelApp.instance(connection_file=path)
-    app.initialize(["--HistoryManager.hist_file=:memory:"])
+    app.initialize([])
     app.start()
 
 
