@@ -200,6 +200,16 @@ def test_random_states_are_kept_once_around_several_plans():
     assert (np.random.get_state()[1] == states[1]).all() and random.getstate() == states[2]
 
 
+def test_answers_are_tried_on_one_thread():
+    plan, threads = Plan(), torch.get_num_threads()
+    step = plan.call(ANSWER)
+    try:
+        torch.set_num_threads(2)
+        assert carry_out(plan, torch.get_num_threads).found[step.name] == 1 and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_a_plan_is_carried_out_no_further_than_until_says():
     plan, calls = Plan(), []
     steps = [plan.call(ANSWER, number) for number in range(4)]
