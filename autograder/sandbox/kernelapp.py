@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import socket
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import zmq
+from ipykernel import ipkernel
 from ipykernel.iostream import IOPubThread
 from ipykernel.kernelapp import IPKernelApp
 from traitlets.config import Config
@@ -49,6 +52,20 @@ class QuietKernelApp(IPKernelApp):
         self.iopub_thread = IOPubThread(self.iopub_socket, pipe=False, session=self.session)
         self.iopub_thread.start()
         self.iopub_socket = self.iopub_thread.background_socket
+
+    def init_kernel(self) -> None:
+        """The kernel notes every module's file for a debugger that it hasn't: to touch them all copies 4000 pages."""
+        ipkernel.sys = SimpleNamespace(**{**vars(sys), "modules": {}})  # type: ignore[assignment]
+        try:
+            super().init_kernel()
+        finally:
+            ipkernel.sys = sys
+
+    def init_shell(self) -> None:
+        """IPython formats each traceback twice, for the cell and for a history that ends with the kernel: not that."""
+        super().init_shell()
+        if self.shell is not None:
+            self.shell._format_exception_for_storage = lambda error, *_, **__: {"ename": type(error).__name__}
 
     def init_heartbeat(self) -> None:
         self.heartbeat = None
