@@ -659,6 +659,26 @@ def jacobian_norms(W_h, hs):
     return torch.stack(norms[::-1]).numpy()
 
 
+@right("einsum over the hops")
+def jacobian_norms(W_h, hs):
+    P, norms = np.eye(len(W_h)), [1.0]
+    for t in range(len(hs) - 1, 0, -1):
+        P = np.einsum("ik,k,jk->ij", P, 1 - hs[t] ** 2, W_h)
+        norms.append(np.linalg.svd(P)[1].max())
+    return np.array(norms[::-1], dtype=hs.dtype)
+
+
+@right("recursion")
+def jacobian_norms(W_h, hs):
+    def products(left):
+        if len(left) == 1:
+            return [np.eye(len(W_h), dtype=hs.dtype)]
+        later = products(left[1:])
+        return [later[0] @ ((1 - left[1] ** 2)[:, np.newaxis] * W_h.T), *later]
+
+    return np.array([np.linalg.norm(P, 2) for P in products(hs)])
+
+
 # ---- steps_and_path -------------------------------------------------------------------------------------------
 
 
@@ -1032,6 +1052,56 @@ def steps_and_path(arch, n, k=3):
     return np.int64(n if arch == "rnn" else 1), path[arch]
 
 
+@right("match")
+def steps_and_path(arch, n, k=3):
+    if n < 1 or k < 2:
+        raise ValueError(f"n = {n}, k = {k}")
+    match arch:
+        case "rnn":
+            return n, n - 1
+        case "attention":
+            return 1, int(n != 1)
+        case "conv":
+            return 1, sum(1 for _ in range(0, n - 1, k - 1))
+        case "dilated_conv":
+            return 1, next(layers for layers in range(n + 1) if k**layers >= n)
+        case _:
+            raise ValueError(arch)
+
+
+@right("a dictionary of functions")
+def steps_and_path(arch, n, k=3):
+    from itertools import accumulate, repeat, takewhile
+
+    paths = {
+        "rnn": lambda: n - 1,
+        "conv": lambda: len(range(1, n, k - 1)),
+        "dilated_conv": lambda: len(list(takewhile(lambda covered: covered < n, accumulate(repeat(k), int.__mul__, initial=1)))),
+        "attention": lambda: min(n - 1, 1),
+    }
+    if arch not in paths or min(n, k - 1) < 1:
+        raise ValueError((arch, n, k))
+    return {True: n, False: 1}[arch == "rnn"], paths[arch]()
+
+
+@right("a NumPy array")
+def steps_and_path(arch, n, k=3):
+    if n < 1 or k < 2:
+        raise ValueError("too small")
+    steps = np.where(arch == "rnn", n, 1)
+    if arch == "rnn":
+        path = n - 1
+    elif arch == "attention":
+        path = np.sign(n - 1)
+    elif arch == "conv":
+        path = (n - 1 + k - 2) // (k - 1)
+    elif arch == "dilated_conv":
+        path = np.argmax(k ** np.arange(40, dtype=object) >= n)
+    else:
+        raise ValueError(arch)
+    return int(steps), int(path)
+
+
 # ---- layer_macs -----------------------------------------------------------------------------------------------
 
 
@@ -1190,6 +1260,55 @@ def layer_macs(arch, n, d, k=3):
     raise ValueError
 
 
+@right("match")
+def layer_macs(arch, n, d, k=3):
+    match arch:
+        case "rnn":
+            per_token = d * d + d * d
+        case "conv" | "dilated_conv":
+            per_token = k * d * d
+        case "attention":
+            per_token = 3 * d * d + n * d + n * d + d * d
+        case _:
+            raise ValueError(f"no such layer: {arch}")
+    return n * per_token
+
+
+@right("looped over the tokens")
+def layer_macs(arch, n, d, k=3):
+    if arch not in ("rnn", "conv", "dilated_conv", "attention"):
+        raise ValueError(arch)
+    total = 0
+    for _ in range(n):
+        if arch == "attention":
+            total += 4 * d**2 + 2 * n * d
+        else:
+            total += (2 if arch == "rnn" else k) * d**2
+    return total
+
+
+@right("NumPy integers")
+def layer_macs(arch, n, d, k=3):
+    n, d, k = (np.int64(size) for size in (n, d, k))
+    macs = {"rnn": 2 * n * d**2, "attention": 4 * n * d**2 + 2 * d * n**2}
+    macs.update(dict.fromkeys(["conv", "dilated_conv"], n * k * d**2))
+    if macs.get(arch) is None:
+        raise ValueError("unknown arch: " + str(arch))
+    return macs[arch]
+
+
+@right("a tensor of one number")
+def layer_macs(arch, n, d, k=3):
+    square = torch.tensor(n * d * d)
+    if arch == "rnn":
+        return square + square
+    if arch in {"conv", "dilated_conv"}:
+        return square * k
+    if arch != "attention":
+        raise ValueError(arch)
+    return square * 4 + 2 * n * n * d
+
+
 # ---- crossover_length -----------------------------------------------------------------------------------------
 
 
@@ -1269,3 +1388,37 @@ def crossover_length(d):
 @right("float")
 def crossover_length(d):
     return float(d + d)
+
+
+@right("bisection")
+def crossover_length(d):
+    low, high = 0.0, 100.0 * d
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 2 * middle * middle * d < 4 * middle * d * d else (low, middle)
+    return high
+
+
+@right("np.roots")
+def crossover_length(d):
+    return max(np.roots([2 * d, -4 * d**2, 0]).real)
+
+
+@right("a tensor of one number")
+def crossover_length(d):
+    return torch.tensor(2 * d)
+
+
+@wrong("squares compared", "2 n^2 d = 4 n d^2 has an n and a d on both sides: divide by both, and no square is left")
+def crossover_length(d):
+    return math.sqrt(2) * d
+
+
+@wrong("root", "n appears squared on one side and once on the other: divide by n, and no root is left")
+def crossover_length(d):
+    return math.sqrt(2 * d)
+
+
+@wrong("against a convolution", "asked is when attention's own two parts are equal, not when it costs what a convolution of width 3 does")
+def crossover_length(d):
+    return -d / 2

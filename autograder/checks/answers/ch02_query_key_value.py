@@ -142,6 +142,12 @@ def project_qkv(X, W_q, W_k, W_v):
     return tuple((torch.from_numpy(X) @ torch.from_numpy(W)).numpy() for W in (W_q, W_k, W_v))
 
 
+@right("matmul with out, in float64 and back")
+def project_qkv(X, W_q, W_k, W_v):
+    wide = X.astype(np.float64)
+    return tuple(np.matmul(wide, W.astype(np.float64)).astype(X.dtype) for W in (W_q, W_k, W_v))
+
+
 # ---- attention_scores -----------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -152,6 +153,32 @@ def dot_product_moments(d_k, samples, generator):
     return scores.mean(), (scores**2).mean() - scores.mean() ** 2
 
 
+@right("matrix product's diagonal")
+def dot_product_moments(d_k, samples, generator):
+    means, squares, count = 0.0, 0.0, 0
+    while count < samples:
+        m = min(50, samples - count)
+        q, k = torch.randn(m, d_k, generator=generator), torch.randn(m, d_k, generator=generator)
+        scores = (q @ k.T).diagonal().double()
+        means, squares, count = means + scores.sum().item(), squares + scores.square().sum().item(), count + m
+    return means / samples, squares / samples - (means / samples) ** 2
+
+
+@right("NumPy on torch's numbers")
+def dot_product_moments(d_k, samples, generator):
+    q, k = (torch.randn(samples, d_k, generator=generator).numpy() for _ in range(2))
+    scores = np.einsum("ij,ij->i", q, k)
+    return np.mean(scores), np.var(scores, ddof=1)
+
+
+@right("standard deviation squared")
+def dot_product_moments(d_k, samples, generator):
+    shape = (samples, d_k)
+    scores = torch.linalg.vecdot(torch.randn(shape, generator=generator), torch.randn(shape, generator=generator))
+    spread, mean = torch.std_mean(scores)
+    return [mean.item(), spread.item() ** 2]
+
+
 # ---- predicted_variance ---------------------------------------------------------------------------------------
 
 
@@ -233,6 +260,37 @@ def predicted_variance(d_k, mu_q=0.0, mu_k=0.0, var_q=1.0, var_k=1.0):
     for _ in range(d_k):
         total += var_q * var_k + var_q * mu_k * mu_k + var_k * mu_q * mu_q
     return total
+
+
+@right("second moment less the squared mean, by feature")
+def predicted_variance(d_k, mu_q=0.0, mu_k=0.0, var_q=1.0, var_k=1.0):
+    mean = mu_q * mu_k
+    second = (var_q + mu_q * mu_q) * (var_k + mu_k * mu_k)
+    return sum(second - mean * mean for _ in range(d_k))
+
+
+@right("a NumPy array of features")
+def predicted_variance(d_k, mu_q=0.0, mu_k=0.0, var_q=1.0, var_k=1.0):
+    one = np.full(d_k, var_q * (var_k + mu_k**2) + var_k * mu_q**2)
+    return one.sum()
+
+
+@right("fractions")
+def predicted_variance(d_k, mu_q=0.0, mu_k=0.0, var_q=1.0, var_k=1.0):
+    from fractions import Fraction
+
+    mu_q, mu_k, var_q, var_k = map(Fraction, (mu_q, mu_k, var_q, var_k))
+    return float(d_k * (var_q * var_k + var_q * mu_k**2 + var_k * mu_q**2))
+
+
+@right("a product of vectors")
+def predicted_variance(d_k, mu_q=0.0, mu_k=0.0, var_q=1.0, var_k=1.0):
+    return d_k * float(np.dot([var_q, var_q, mu_q**2], [var_k, mu_k**2, var_k]))
+
+
+@wrong("one mean forgotten", "both means matter: mu_k^2 goes with var_q, and mu_q^2 with var_k")
+def predicted_variance(d_k, mu_q=0.0, mu_k=0.0, var_q=1.0, var_k=1.0):
+    return d_k * (var_q * var_k + var_q * mu_k**2)
 
 
 # ---- softmax_jacobian -----------------------------------------------------------------------------------------
@@ -334,6 +392,21 @@ def softmax_jacobian(p):
 def softmax_jacobian(p):
     q = p.double()
     return (torch.diag_embed(q) - q.unsqueeze(-1) * q.unsqueeze(-2)).to(p.dtype)
+
+
+@right("vmap of the gradient")
+def softmax_jacobian(p):
+    return torch.func.jacrev(lambda s: s.softmax(-1))(p.log())
+
+
+@right("row by row")
+def softmax_jacobian(p):
+    rows = []
+    for i in range(p.numel()):
+        row = -p[i] * p
+        row[i] = p[i] * (1 - p[i])
+        rows.append(row)
+    return torch.stack(rows)
 
 
 # ---- scaled_dot_product_attention -----------------------------------------------------------------------------

@@ -382,6 +382,11 @@ def merge_heads(x):
     return x[:, feature // d_v, :, feature % d_v].permute(1, 2, 0)
 
 
+@right("einsum, then reshape")
+def merge_heads(x):
+    return torch.einsum("bhnd->bnhd", x).reshape(x.size(0), x.size(2), -1)
+
+
 # ---- MultiHeadAttention -----------------------------------------------------------------------------------------------
 
 
@@ -1531,6 +1536,23 @@ def parameter_count(d_model, h, bias=True):
     return np.int64(4) * d_model * d_model + (4 * d_model if bias else 0)
 
 
+@right("sizes listed")
+def parameter_count(d_model, h, bias=True):
+    if h < 1 or d_model % h:
+        raise ValueError(f"{h} heads, {d_model} features")
+    sizes = {name: [d_model**2] + [d_model] * bias for name in ("W_q", "W_k", "W_v", "W_o")}
+    return sum(sum(size) for size in sizes.values())
+
+
+@right("the size of one wide matrix")
+def parameter_count(d_model, h, bias=True):
+    quotient, rest = divmod(d_model, h) if h > 0 else (0, 1)
+    if rest:
+        raise ValueError("no whole number of features for each head")
+    rows, columns = d_model + bool(bias), 4 * h * quotient
+    return len(range(rows)) * columns
+
+
 # ---- head_contributions -----------------------------------------------------------------------------------------------
 
 
@@ -1804,3 +1826,34 @@ def head_contributions(mha, x):
         scores = part(mha.W_q, rows) @ part(mha.W_k, rows).transpose(1, 2)
         result.append((scores / mha.d_k**0.5).softmax(-1) @ (part(mha.W_v, rows) @ mha.W_o.weight[:, rows].T))
     return torch.stack(result, dim=0)
+
+
+@right("each head through its own slice of everything")
+def head_contributions(mha, x):
+    B, n, d = x.shape
+    out = x.new_zeros(mha.h, B, n, d)
+    Q, K, V = mha.W_q(x), mha.W_k(x), mha.W_v(x)
+    for i in range(mha.h):
+        f = range(i * mha.d_k, (i + 1) * mha.d_k)
+        q, k, v = (t.index_select(-1, torch.tensor(f)) for t in (Q, K, V))
+        scores = torch.matmul(q, k.transpose(1, 2)) * mha.d_k**-0.5
+        scores = scores - scores.amax(-1, keepdim=True)
+        weights = scores.exp() / scores.exp().sum(-1, keepdim=True)
+        out[i] = torch.matmul(torch.bmm(weights, v), mha.W_o.weight[:, f[0]:f[-1] + 1].transpose(0, 1))
+    return out
+
+
+@right("bmm over batch and heads")
+def head_contributions(mha, x):
+    B, n, d = x.shape
+    Q, K, V = (W(x).view(B, n, mha.h, mha.d_k).transpose(1, 2).reshape(B * mha.h, n, mha.d_k) for W in (mha.W_q, mha.W_k, mha.W_v))
+    heads = torch.bmm(torch.baddbmm(Q.new_zeros(1), Q, K.transpose(1, 2), beta=0, alpha=mha.d_k**-0.5).softmax(2), V)
+    W = mha.W_o.weight.T.reshape(mha.h, mha.d_k, d).repeat(B, 1, 1)
+    return torch.bmm(heads, W).view(B, mha.h, n, d).transpose(0, 1)
+
+
+@right("torch's function for the heads")
+def head_contributions(mha, x):
+    heads = F.scaled_dot_product_attention(*(torch.stack(W(x).split(mha.d_k, -1), 1) for W in (mha.W_q, mha.W_k, mha.W_v)))
+    blocks = torch.stack(mha.W_o.weight.chunk(mha.h, dim=1))
+    return torch.func.vmap(lambda head, block: head @ block.T, in_dims=(1, 0))(heads, blocks)

@@ -312,6 +312,35 @@ def is_permutation_equivariant(layer, x, perm, atol=1e-5):
     return first.shape == second.shape
 
 
+@right("a context manager for the mode")
+def is_permutation_equivariant(layer, x, perm, atol=1e-5):
+    from contextlib import contextmanager
+
+    @contextmanager
+    def evaluating(module):
+        modes = {part: part.training for part in module.modules()}
+        module.eval()
+        try:
+            yield module
+        finally:
+            for part, mode in modes.items():
+                part.training = mode
+
+    with evaluating(layer) as f, torch.no_grad():
+        y, z = f(x), f(torch.gather(x, 1, perm[None, :, None].expand_as(x)))
+    y, z = (out if isinstance(out, torch.Tensor) else out[0] for out in (y, z))
+    return float((torch.index_select(y, 1, perm) - z).abs().max()) <= atol
+
+
+@right("both in one batch")
+def is_permutation_equivariant(layer, x, perm, atol=1e-5):
+    mode = layer.training
+    out = layer.eval()(torch.cat([x, x[:, perm]]))
+    layer.train(mode)
+    first, second = (out[0] if type(out) is tuple else out).detach().split(len(x))
+    return not ((first[:, perm] - second).abs() > atol).any()
+
+
 # ---- sinusoidal_encoding --------------------------------------------------------------------------------------
 
 
@@ -693,6 +722,23 @@ changed(
 )
 
 
+@right("float64 inside, cast at the end")
+def wavelengths(d_model, base=10000.0):
+    i = torch.arange(d_model // 2, dtype=torch.float64)
+    return torch.pow(torch.tensor(base, dtype=torch.float64), 2 * i / d_model).mul(math.tau).to(torch.float32)
+
+
+@right("exponent of a sum of logarithms")
+def wavelengths(d_model, base=10000.0):
+    return torch.exp(math.log(2 * math.pi) + torch.arange(0, d_model, 2) * (math.log(base) / d_model))
+
+
+@right("map over the pairs")
+def wavelengths(d_model, base=10000.0):
+    pairs = range(0, d_model, 2)
+    return torch.stack([torch.tensor(2 * math.pi / (1 / base) ** (pair / d_model)) for pair in pairs])
+
+
 # ---- shift_matrix ---------------------------------------------------------------------------------------------
 
 
@@ -863,6 +909,23 @@ changed(
 @wrong("moves entries", "your matrix moves the entries of a vector to other places; a shift of the position turns each pair by an angle")
 def shift_matrix(k, d_model, base=10000.0):
     return torch.roll(torch.eye(d_model), k, dims=0)
+
+
+@right("matrix exponential")
+def shift_matrix(k, d_model, base=10000.0):
+    generator = torch.zeros(d_model, d_model, dtype=torch.float64)
+    for i in range(0, d_model, 2):
+        generator[i, i + 1], generator[i + 1, i] = k * base ** (-i / d_model), -k * base ** (-i / d_model)
+    return torch.linalg.matrix_exp(generator).float()
+
+
+@right("blocks into a four-dimensional view")
+def shift_matrix(k, d_model, base=10000.0):
+    angle = torch.tensor([k / base ** (2 * i / d_model) for i in range(d_model // 2)])
+    M, pair = torch.zeros(d_model // 2, 2, d_model // 2, 2), torch.arange(d_model // 2)
+    M[pair, 0, pair, 0] = M[pair, 1, pair, 1] = torch.cos(angle)
+    M[pair, 0, pair, 1], M[pair, 1, pair, 0] = torch.sin(angle), torch.sin(-angle)
+    return M.view(d_model, d_model)
 
 
 # ---- PositionalEncoding ---------------------------------------------------------------------------------------
@@ -1461,3 +1524,33 @@ changed(
 @wrong("unchanged", "x comes back as it was: turn each pair by position / base^(2i/d)")
 def rotary(x, positions, base=10000.0):
     return x.clone()
+
+
+@right("a table of blocks, einsum")
+def rotary(x, positions, base=10000.0):
+    d = x.shape[-1]
+    angle = positions.to(torch.float64)[:, None] * torch.tensor([base ** (-i / d) for i in range(0, d, 2)], dtype=torch.float64)
+    c, s = angle.cos(), angle.sin()
+    blocks = torch.stack([torch.stack([c, -s], -1), torch.stack([s, c], -1)], -2)
+    return torch.einsum("nfij,...nfj->...nfi", blocks, x.double().unflatten(-1, (-1, 2))).flatten(-2).type_as(x)
+
+
+@right("angle sums by trigonometry")
+def rotary(x, positions, base=10000.0):
+    pairs = x.double().reshape(*x.shape[:-1], -1, 2)
+    a, b = pairs.unbind(-1)
+    length, start = torch.hypot(a, b), torch.atan2(b, a)
+    turn = positions.double().unsqueeze(-1) * torch.exp(-math.log(base) / x.shape[-1] * torch.arange(0, x.shape[-1], 2, dtype=torch.float64))
+    return torch.stack([length * (start + turn).cos(), length * (start + turn).sin()], -1).reshape(x.shape).to(x.dtype)
+
+
+@right("position by position")
+def rotary(x, positions, base=10000.0):
+    d, rows = x.shape[-1], []
+    w = torch.pow(torch.tensor(base, dtype=torch.float64), -torch.arange(0, d, 2, dtype=torch.float64) / d)
+    for j, position in enumerate(positions.tolist()):
+        c, s = torch.cos(position * w).repeat_interleave(2), torch.sin(position * w).repeat_interleave(2)
+        row = x[..., j, :].double()
+        swapped = row.view(*row.shape[:-1], -1, 2).flip(-1).flatten(-2) * torch.tensor([-1.0, 1.0]).repeat(d // 2)
+        rows.append((row * c + swapped * s).to(x.dtype))
+    return torch.stack(rows, dim=-2)

@@ -260,6 +260,33 @@ changed(
     _padding, "all allowed", "no key is masked: those whose id is pad_id should be False", ("!= pad_id", "!= pad_id - 999"),
 )  # fmt: skip
 
+
+@right("filled in a loop")
+def padding_mask(ids, pad_id):
+    allowed = torch.ones(ids.size(0), 1, 1, ids.size(1), dtype=torch.bool)
+    for b, row in enumerate(ids):
+        for j, token in enumerate(row):
+            if token == pad_id:
+                allowed[b, 0, 0, j] = False
+    return allowed
+
+
+@right("logical_not of isin")
+def padding_mask(ids, pad_id):
+    return torch.isin(ids, torch.tensor([pad_id]), invert=True)[:, None].unsqueeze(-2)
+
+
+@wrong("only trailing padding", "you cut off the padding at the end alone; pad_id is padding wherever it stands")
+def padding_mask(ids, pad_id):
+    lengths = [max((j + 1 for j, token in enumerate(row) if token != pad_id), default=0) for row in ids.tolist()]
+    return (torch.arange(ids.shape[1]) < torch.tensor(lengths)[:, None])[:, None, None, :]
+
+
+@wrong("up to the first padding", "you forbid everything from the first pad_id on; a token behind it is a token")
+def padding_mask(ids, pad_id):
+    return ((ids == pad_id).cumsum(dim=1) == 0)[:, None, None, :]
+
+
 # ---- combine_masks ----------------------------------------------------------------------------------------------------
 
 
@@ -407,6 +434,15 @@ changed(
     ("if mask is not None:", "if mask is not None and mask.any():"),
 )  # fmt: skip
 
+
+@right("reduce")
+def combine_masks(*masks):
+    from functools import reduce
+
+    return reduce(lambda a, b: b if a is None else a if b is None else a.bool() & b.bool(),
+                  [None if mask is None else mask.bool() for mask in masks], None)
+
+
 # ---- to_additive ------------------------------------------------------------------------------------------------------
 
 
@@ -511,6 +547,17 @@ def to_additive(mask, dtype=torch.float32):
     added[~forbidden] = 0.0
     added[forbidden] = -torch.inf
     return added
+
+
+@right("reciprocal of zero")
+def to_additive(mask, dtype=torch.float32):
+    return (1 - 1 / mask.to(torch.float64)).to(dtype)
+
+
+@right("number by number")
+def to_additive(mask, dtype=torch.float32):
+    numbers = [0.0 if allowed else float("-inf") for allowed in mask.flatten().tolist()]
+    return torch.tensor(numbers, dtype=dtype).reshape(mask.shape)
 
 
 # ---- masked_softmax ---------------------------------------------------------------------------------------------------
@@ -1296,3 +1343,49 @@ changed(
     _leaks, "token set to the one before", "you change a token to the one before it; where the two are alike nothing is changed",
     (_STEP, "other[:, t] = other[:, t - 1]"),
 )  # fmt: skip
+
+
+@right("the last position first")
+def leaks_future(model, ids, vocab_size, atol=1e-6):
+    mode, n = model.training, ids.size(1)
+    model.eval()
+    with torch.inference_mode():
+        outputs = model(ids)
+        found = []
+        for j in reversed(range(1, n)):
+            changed = torch.cat([ids[:, :j], (ids[:, j:j + 1] + 1) % vocab_size, ids[:, j + 1:]], dim=1)
+            found.append(((model(changed) - outputs)[:, :j].abs() > atol).any().item())
+    model.train(mode)
+    return any(found)
+
+
+@right("one row of the batch for each change")
+def leaks_future(model, ids, vocab_size, atol=1e-6):
+    was = model.training
+    model.train(False)
+    with torch.no_grad():
+        n, leak = ids.shape[1], False
+        for row in ids:
+            change = torch.eye(n, dtype=ids.dtype)
+            versions = torch.remainder(row + change, vocab_size)
+            difference = (model(versions) - model(row[None])).abs().flatten(2).amax(2)
+            leak |= bool((difference.tril(-1) > atol).any())
+    model.train(was)
+    return leak
+
+
+@right("NumPy compares")
+def leaks_future(model, ids, vocab_size, atol=1e-6):
+    training = model.training
+    try:
+        model.eval()
+        before = model(ids).detach().numpy()
+        for t in range(1, ids.shape[1]):
+            other = ids.numpy().copy()
+            other[:, t] = (other[:, t] + 1) % vocab_size
+            after = model(torch.from_numpy(other)).detach().numpy()
+            if np.max(np.abs(after[:, :t] - before[:, :t])) > atol:
+                return np.True_
+        return np.False_
+    finally:
+        model.train(training)

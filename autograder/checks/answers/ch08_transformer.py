@@ -82,6 +82,54 @@ def shift_targets(tgt):
     return tgt, tgt[:, 1:]
 
 
+@right("index_select")
+def shift_targets(tgt):
+    places = torch.arange(tgt.size(1) - 1)
+    return tgt.index_select(1, places), tgt.index_select(1, places + 1)
+
+
+@right("split off")
+def shift_targets(tgt):
+    n = tgt.size(-1)
+    decoder_input, _ = torch.split(tgt, [n - 1, 1], dim=-1)
+    _, labels = torch.tensor_split(tgt, [1], dim=-1)
+    return decoder_input, labels
+
+
+@right("lists")
+def shift_targets(tgt):
+    rows = tgt.tolist()
+    return tgt.new_tensor([row[:-1] for row in rows]), tgt.new_tensor([row[1:] for row in rows])
+
+
+@wrong("only the input cut", "the labels should lose their first column, bos: they are what comes one token later")
+def shift_targets(tgt):
+    return tgt[:, :-1], tgt
+
+
+@wrong("eos cut from both", "both lose bos and the last column: the decoder reads from bos on, and is asked for the last token, too")
+def shift_targets(tgt):
+    return tgt[:, 1:-1], tgt[:, 1:-1]
+
+
+@wrong("padded back to n", "you put a column of zeros in where one was cut; both are n - 1 long")
+def shift_targets(tgt):
+    zeros = torch.zeros_like(tgt[:, :1])
+    return tgt, torch.cat([tgt[:, 1:], zeros], dim=1)
+
+
+@wrong("changed in place", "you write into the caller's tgt; it is needed again")
+def shift_targets(tgt):
+    labels = tgt[:, 1:].clone()
+    tgt[:, -1] = 0
+    return tgt[:, :-1], labels
+
+
+@wrong("floats", "token ids stay whole numbers: an embedding takes no floats")
+def shift_targets(tgt):
+    return tgt[:, :-1].float(), tgt[:, 1:].float()
+
+
 # ---- Transformer ------------------------------------------------------------------------------------------------------
 
 
@@ -701,6 +749,32 @@ def label_smoothed_loss(logits, labels, pad_id, smoothing=0.1):
     return -F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=pad_id, label_smoothing=smoothing)
 
 
+@wrong("Kullback-Leibler", "kl_div leaves out the entropy of the smoothed targets: asked for is the cross-entropy")
+def label_smoothed_loss(logits, labels, pad_id, smoothing=0.1):
+    V = logits.shape[-1]
+    kept = labels != pad_id
+    target = torch.full_like(logits[kept], smoothing / V)
+    target.scatter_add_(1, labels[kept][:, None], torch.full_like(target[:, :1], 1 - smoothing))
+    return F.kl_div(logits[kept].log_softmax(-1), target, reduction="batchmean")
+
+
+@wrong("nothing for the pad class", "eps / V is spread over the whole vocabulary, pad_id among it; you leave its class out")
+def label_smoothed_loss(logits, labels, pad_id, smoothing=0.1):
+    kept = labels != pad_id
+    log_p = logits[kept].log_softmax(-1)
+    target = torch.full_like(log_p, smoothing / logits.shape[-1])
+    target.scatter_add_(1, labels[kept][:, None], torch.full_like(target[:, :1], 1 - smoothing))
+    target[:, pad_id] = 0
+    return -(target * log_p).sum(-1).mean()
+
+
+@wrong("uniform part over padding", "the part that is spread evenly counts the padding, too: leave it out of both parts")
+def label_smoothed_loss(logits, labels, pad_id, smoothing=0.1):
+    log_p = logits.log_softmax(-1)
+    own = F.nll_loss(log_p.flatten(0, -2), labels.flatten(), ignore_index=pad_id)
+    return (1 - smoothing) * own - smoothing * log_p.mean()
+
+
 # ---- noam_rate --------------------------------------------------------------------------------------------------------
 
 
@@ -795,6 +869,38 @@ def noam_rate(step, d_model, warmup):
 def noam_rate(step, d_model, warmup):
     step = max(step, 1)
     return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
+
+
+@right("a sum of two indicators")
+def noam_rate(step, d_model, warmup):
+    rising = step < warmup
+    slope = 1 / math.sqrt(warmup) ** 3
+    return (rising * step * slope + (not rising) * max(step, 1) ** -0.5) / math.sqrt(d_model)
+
+
+@right("logarithms")
+def noam_rate(step, d_model, warmup):
+    if not step:
+        return 0
+    log = min(-0.5 * math.log(step), math.log(step) - 1.5 * math.log(warmup))
+    return math.exp(log - 0.5 * math.log(d_model))
+
+
+@right("np.where")
+def noam_rate(step, d_model, warmup):
+    with np.errstate(divide="ignore"):
+        fall = np.float64(step) ** -0.5
+    return np.where(step <= warmup, step * np.float64(warmup) ** -1.5, fall) * np.float64(d_model) ** -0.5
+
+
+@wrong("warmup always 4000", "your rate warms up over 4000 steps, whatever warmup is")
+def noam_rate(step, d_model, warmup):
+    return 0.0 if step == 0 else d_model**-0.5 * min(step**-0.5, step * 4000**-1.5)
+
+
+@wrong("d_model always 512", "your rate is that of d_model = 512, whatever d_model is")
+def noam_rate(step, d_model, warmup):
+    return 0.0 if step == 0 else 512**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
 # ---- train_step -------------------------------------------------------------------------------------------------------
@@ -1661,3 +1767,112 @@ def beam_search(model, src, bos_id, eos_id, max_len, beam=4, alpha=0.6):
         winners = [ids for ids, _ in beams if done(ids)] + [beams[0][0]]
     model.train(training)
     return winners[0][:, 1:]
+
+
+@right("recursion")
+def beam_search(model, src, bos_id, eos_id, max_len, beam=4, alpha=0.6):
+    def score(one):
+        return one[1] / ((5 + len(one[0])) / 6) ** alpha
+
+    def longer(kept, left):
+        if left == 0 or all(tokens[-1:] == [eos_id] for tokens, _ in kept):
+            return kept
+        grown = []
+        for tokens, total in kept:
+            if tokens[-1:] == [eos_id]:
+                grown.append((tokens, total))
+                continue
+            logits = model.decode(torch.tensor([[bos_id] + tokens]), memory, src)
+            gains = F.log_softmax(logits[0, len(tokens)], dim=0)
+            grown.extend((tokens + [i], total + float(gain)) for i, gain in enumerate(gains))
+        return longer(sorted(grown, key=lambda one: -score(one))[:beam], left - 1)
+
+    training = model.training
+    with torch.no_grad():
+        memory = model.eval().encode(src)
+        kept = longer([([], 0.0)], max_len)
+    model.train(training)
+    ended = [one for one in kept if one[0][-1] == eos_id]
+    return torch.tensor(max(ended or kept, key=score)[0]).unsqueeze(0)
+
+
+@right("a class for a hypothesis")
+def beam_search(model, src, bos_id, eos_id, max_len, beam=4, alpha=0.6):
+    class Hypothesis:
+        def __init__(self, ids, total):
+            self.ids, self.total, self.ended = ids, total, bool(ids) and ids[-1] == eos_id
+            self.score = total / ((len(ids) + 5) / 6) ** alpha
+
+        def children(self):
+            if self.ended:
+                yield self
+                return
+            row = model.decode(src.new_tensor([[bos_id, *self.ids]]), memory, src)[0, -1]
+            row = row - row.logsumexp(0)
+            for token in range(len(row)):
+                yield Hypothesis([*self.ids, token], self.total + row[token].item())
+
+    was, kept = model.training, [Hypothesis([], 0.0)]
+    model.eval()
+    with torch.no_grad():
+        memory = model.encode(src)
+        for _ in range(max_len):
+            if all(one.ended for one in kept):
+                break
+            pool = [child for one in kept for child in one.children()]
+            kept = sorted(pool, key=lambda one: one.score, reverse=True)[:beam]
+    model.train(was)
+    best = max(kept, key=lambda one: (one.ended, one.score))
+    return torch.tensor([best.ids])
+
+
+@right("a cache for what was decoded")
+def beam_search(model, src, bos_id, eos_id, max_len, beam=4, alpha=0.6):
+    known, mode = {}, model.training
+    model.eval()
+    memory = torch.no_grad()(model.encode)(src)
+
+    def after(ids):
+        if ids not in known:
+            with torch.no_grad():
+                known[ids] = model.decode(torch.tensor([ids]), memory, src)[0, -1].log_softmax(-1).tolist()
+        return known[ids]
+
+    beams = {(bos_id,): 0.0}
+    rank = lambda item: item[1] / (((5 + len(item[0]) - 1) / 6) ** alpha)
+    ends = lambda ids: len(ids) > 1 and ids[-1] == eos_id
+    for _ in range(max_len):
+        new = {}
+        for ids, total in beams.items():
+            new.update({ids: total} if ends(ids) else {ids + (i,): total + gain for i, gain in enumerate(after(ids))})
+        beams = dict(sorted(new.items(), key=rank, reverse=True)[:beam])
+        if all(map(ends, beams)):
+            break
+    model.train(mode)
+    best = next((ids for ids in beams if ends(ids)), next(iter(beams)))
+    return torch.tensor(best[1:]).reshape(1, -1)
+
+
+@right("tensors for the alive, a list for the ended")
+def beam_search(model, src, bos_id, eos_id, max_len, beam=4, alpha=0.6):
+    mode = model.training
+    with torch.no_grad():
+        model.eval()
+        memory = model.encode(src)
+        ids, totals, ended = torch.full((1, 1), bos_id), torch.zeros(1, dtype=torch.float64), []
+        for length in range(1, max_len + 1):
+            logits = model.decode(ids, memory.repeat(len(ids), 1, 1), src.repeat(len(ids), 1))[:, -1]
+            all_totals = totals[:, None] + logits.double().log_softmax(1)
+            scores = all_totals / ((5 + length) / 6) ** alpha
+            order = scores.flatten().argsort(descending=True)[:beam].tolist()
+            V = scores.shape[1]
+            pool = [(scores[i // V, i % V].item(), [*ids[i // V].tolist(), i % V], all_totals[i // V, i % V].item()) for i in order]
+            pool = sorted(pool + ended, key=lambda one: one[0], reverse=True)[:beam]
+            ended = [one for one in pool if one[1][-1] == eos_id]
+            alive = [one for one in pool if one[1][-1] != eos_id]
+            if not alive:
+                break
+            ids, totals = torch.tensor([one[1] for one in alive]), torch.tensor([one[2] for one in alive], dtype=torch.float64)
+    model.train(mode)
+    best = ended[0] if ended else alive[0]
+    return torch.tensor([best[1][1:]])
