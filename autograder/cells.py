@@ -13,6 +13,8 @@ from autograder.errors import CourseError
 
 # What generate_assignment takes out of a cell before a learner gets it.
 SECRET = re.compile(r"^[^\n]*\bBEGIN (HIDDEN TESTS|MARK SCHEME)\b.*?\bEND \1\b[^\n]*(?:\n|\Z)", re.S | re.M)
+# What it puts in place of an answer; releases differ in what the exception says.
+_STUB = re.compile(r"^([ \t]*# YOUR CODE HERE\n[ \t]*raise NotImplementedError)\(.*\)$", re.M)
 # Our tags of cells that nothing graded depends on; the tag of cells that a learner added.
 SKIPPED = frozenset({"demo", "try"})
 ADDED = "added"
@@ -79,8 +81,9 @@ def released(cell: NotebookNode) -> str:
 
 
 def same_text(text: str) -> str:
-    """Text without what an editor changes by itself: line ends and the space before them."""
-    return "\n".join(line.rstrip() for line in text.splitlines()).strip()
+    """Text without what is no change of it: line ends, the space before them, and the words of a stub."""
+    text = "\n".join(line.rstrip() for line in text.splitlines()).strip()
+    return _STUB.sub(r"\1()", text)
 
 
 def new_cell(kind: str, text: str) -> NotebookNode:

@@ -10,7 +10,7 @@ from autograder.editions import keep
 from autograder.errors import CourseError
 from autograder.gradebook import Book, register
 from autograder.ledger import alone, secret_of
-from autograder.release import dumps, source_notebook
+from autograder.release import STUB, dumps, source_notebook
 
 CONFIG = '''\
 # Settings of this nbgrader course: https://nbgrader.readthedocs.io
@@ -27,6 +27,9 @@ c.ExecutePreprocessor.timeout = {timeout}
 # the time of a submission stands in its timestamp.txt.
 c.LateSubmissionPlugin.penalty_method = "none"
 
+# What a learner finds in place of an answer, and reads who runs its tests first.
+c.ClearSolutions.code_stub = {{"python": {stub!r}}}
+
 # The gradebook, if not gradebook.db beside this file.
 # c.CourseDirectory.db_url = "sqlite:////absolute/path/gradebook.db"
 '''
@@ -41,7 +44,7 @@ def init(
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "nbgrader_config.py"
     if not config.exists():
-        config.write_text(CONFIG.format(timeout=timeout))
+        config.write_text(CONFIG.format(timeout=timeout, stub=STUB))
     course = Course(folder.resolve())
     course.submitted.mkdir(parents=True, exist_ok=True)
     with alone(course):

@@ -13,6 +13,9 @@ from autograder import links, source
 from autograder.course import Project
 from autograder.errors import CourseError
 
+# What stands in a notebook in place of an answer; its text is what a learner reads who runs the tests first.
+STUB = '# YOUR CODE HERE\nraise NotImplementedError("still to be written: put your code in place of this line")'
+
 
 def source_notebook(project: Project, slug: str) -> NotebookNode:
     """The solved notebook as a course's `source/` holds it: plain Markdown, stamped with its release."""
@@ -27,14 +30,18 @@ def student_notebook(project: Project, slug: str) -> NotebookNode:
 
 
 def generate_assignment(notebook: NotebookNode, name: str) -> NotebookNode:
-    """What `nbgrader generate_assignment --no-db` makes of a source notebook; `name` is what errors call it."""
+    """What `nbgrader generate_assignment --no-db` makes of a source notebook in a course of ours.
+
+    `name` is what errors call it.
+    """
     # Slow to import, and reading names and paths should not wait for it.
     from nbconvert.exporters import NotebookExporter
     from nbgrader.converters import GenerateAssignment
     from nbgrader.coursedir import CourseDirectory
     from traitlets.config import Config
 
-    config = Config({"Exporter": {"default_preprocessors": []}, "SaveCells": {"enabled": False}})
+    config = Config({"Exporter": {"default_preprocessors": []}, "SaveCells": {"enabled": False},
+                     "ClearSolutions": {"code_stub": {"python": STUB}}})
     exporter = NotebookExporter(config=config)
     for preprocessor in GenerateAssignment(coursedir=CourseDirectory()).preprocessors:
         exporter.register_preprocessor(preprocessor)

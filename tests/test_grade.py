@@ -3,6 +3,7 @@
 import json
 import shutil
 import stat
+from textwrap import indent
 
 import nbformat
 import pytest
@@ -35,6 +36,7 @@ from autograder.errors import CourseError
 from autograder.grade import Record, by_exercise, grade, limits_of, stored_records
 from autograder.ledger import log, log_line, refusals, secret_of, state
 from autograder.progress import Watch, console
+from autograder.release import STUB
 from autograder.report import as_json, class_tables, score_tables, tables_of_run
 from autograder.report import report as report_of
 
@@ -337,6 +339,7 @@ def test_malformed_hidden_line_names_the_cell(line, said):
 
 RIGHT = "def softmax_jacobian(p):\n    return torch.diag(p) - torch.outer(p, p)"
 SOURCE = RIGHT.replace("    return", "    ### BEGIN SOLUTION\n    return") + "\n    ### END SOLUTION"
+OTHER_STUB = f"def softmax_jacobian(p):\n{indent(STUB, '    ')}"   # the course's own says nothing
 LATER = "def softmax_jacobian(p):\n    x = 1\n    raise NotImplementedError('later')"
 FORGED = """def softmax_jacobian(p):
     return None
@@ -360,6 +363,7 @@ def checked(tmp_path_factory):
     nb = released(course, "jacobian")
     class_ = {
         "right": {"softmax_jacobian": RIGHT}, "blank": {},
+        "blank-of-another-release": {"softmax_jacobian": OTHER_STUB},
         "emptied": {"softmax_jacobian": "# nothing yet\n"},
         "not-defined": {"softmax_jacobian": "jacobian = 1"},
         "half-done": {"softmax_jacobian": LATER},
@@ -380,6 +384,7 @@ def checked(tmp_path_factory):
     ("right", "passed", None, ""),
     ("elsewhere", "passed", None, ""),
     ("blank", "blank", None, "not answered"),
+    ("blank-of-another-release", "blank", None, "not answered"),
     ("emptied", "blank", None, "not answered"),
     ("not-defined", "error", "not defined", "softmax_jacobian is not defined: no cell"),
     ("half-done", "failed", None, "not done yet"),

@@ -145,9 +145,9 @@ def test_a_learner_answers_one_exercise_and_sees_its_tests_pass(page):
     expect(tests.locator(ERRORS)).to_have_count(0)
 
 
-def test_an_unanswered_exercise_says_that_it_is_not_implemented(page):
+def test_an_unanswered_exercise_says_that_it_is_still_to_be_written(page):
     run(page, UNANSWERED)
-    expect(run(page, f"{UNANSWERED}-tests")).to_contain_text("NotImplementedError")
+    expect(run(page, f"{UNANSWERED}-tests")).to_contain_text("NotImplementedError: still to be written")
 
 
 def test_nbgraders_validate_button_stands_in_the_toolbar_and_says_what_fails(page):

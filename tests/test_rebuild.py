@@ -147,11 +147,15 @@ def test_copied_test_cell_counts_once_and_the_copy_is_an_added_cell_if_it_was_ch
     assert kinds(repairs) == {("copied", "double-tests")}
 
 
-@pytest.mark.parametrize("order", [("mine", "stub"), ("stub", "mine"), ("old", "mine"), ("old", "mine", "stub")])
+@pytest.mark.parametrize("order", [
+    ("mine", "stub"), ("stub", "mine"), ("old", "mine"), ("old", "mine", "stub"), ("mine", "reworded"),
+])
 def test_of_copied_answers_the_last_that_holds_something_counts(order):
     nb = handed_out()
     place = place_of(nb, "double")
-    texts = {"mine": SOLVED["double"], "old": "def double(x):\n    return None", "stub": nb.cells[place].source}
+    stub = nb.cells[place].source
+    texts = {"mine": SOLVED["double"], "old": "def double(x):\n    return None", "stub": stub,
+             "reworded": stub.replace("Error()", 'Error("in another release")')}
     original = nb.cells.pop(place)
     for step, name in enumerate(order):
         again = copy.deepcopy(original)

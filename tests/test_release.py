@@ -17,6 +17,7 @@ from autograder import release, source
 from autograder.cli import main
 from autograder.course import Project
 from autograder.errors import CourseError
+from autograder.newcourse import CONFIG
 
 REPOSITORY = Project(Path(__file__).parents[1])
 NAME = f"chapters/{SLUG}.ipynb"
@@ -46,6 +47,7 @@ def test_student_notebook_is_what_the_nbgrader_command_makes(project, student, t
     folder = tmp_path / "course" / "source" / SLUG
     folder.mkdir(parents=True)
     nbformat.write(release.source_notebook(project, SLUG), folder / f"{SLUG}.ipynb")
+    (tmp_path / "course" / "nbgrader_config.py").write_text(CONFIG.format(timeout=30, stub=release.STUB))
     ran = nbgrader("generate_assignment", SLUG, folder=tmp_path / "course")
     assert ran.returncode == 0, ran.stderr
     theirs = nbformat.read(tmp_path / "course" / "release" / SLUG / f"{SLUG}.ipynb", as_version=4)
@@ -65,7 +67,8 @@ def test_solutions_hidden_tests_and_mark_schemes_are_gone(project, student):
 def test_stub_says_where_the_code_goes(student):
     stub = next(cell.source for cell in student.cells if cell.id == "weigh")
     assert stub == ('def weigh(values, weights):\n    """The weighted average of values (n,), weights (n,)."""\n'
-                    "    # YOUR CODE HERE\n    raise NotImplementedError()")
+                    "    # YOUR CODE HERE\n"
+                    '    raise NotImplementedError("still to be written: put your code in place of this line")')
     assert next(cell.source for cell in student.cells if cell.id == "why_one") == "YOUR ANSWER HERE"
 
 
@@ -84,7 +87,7 @@ def test_nbgrader_validate_runs_on_the_student_notebook(student, tmp_path):
     assert ran.returncode == 0, ran.stderr
     # The core has a visible test, which a blank answer fails, the edge and the spread only hidden ones.
     assert "VALIDATION FAILED ON 2 CELL(S)" in ran.stdout
-    assert "NotImplementedError" in ran.stdout
+    assert "NotImplementedError: still to be written" in ran.stdout
     assert "You did not provide a response" in ran.stdout
 
 
