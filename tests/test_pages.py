@@ -109,6 +109,38 @@ def test_page_does_not_scroll_sideways_on_a_phone(name, chrome, site):
     page.close()
 
 
+def code(page: Page) -> tuple[int, int]:
+    """How many cells of code have to be scrolled sideways, and how high all are together."""
+    boxes = page.locator("div.cell_input pre:visible")
+    sizes = boxes.evaluate_all("es => es.map(e => [e.scrollWidth > e.clientWidth + 1, e.clientHeight])")
+    return sum(cut for cut, _ in sizes), sum(height for _, height in sizes)
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_no_code_is_cut_on_a_desk(name, chrome, site):
+    page = chrome.new_page(viewport=DESK)
+    page.goto(f"{site}/{name}.html")
+    cut, height = code(page)
+    page.add_style_tag(content=".bd-article div.cell_input pre { white-space: pre !important }")
+    cut_without, least = code(page)
+    assert cut == 0 < cut_without
+    # Few lines need to be broken for that: there is room for nearly all as they are.
+    assert height <= 1.15 * least
+    page.close()
+
+
+def test_figure_scrolls_in_its_own_box_on_a_phone_at_a_readable_size(chrome, site):
+    page = chrome.new_page(viewport=PHONE)
+    page.goto(f"{site}/{CHAPTERS[-1]}.html", wait_until="load")
+    figure = page.get_by_role("img", name="Two columns of boxes")
+    box = figure.locator("xpath=..")
+    assert figure.evaluate("e => e.clientWidth") >= 500 > PHONE["width"] >= box.evaluate("e => e.clientWidth")
+    box.evaluate("e => e.scrollTo(1000, 0)")
+    assert figure.bounding_box()["x"] + figure.bounding_box()["width"] <= PHONE["width"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    page.close()
+
+
 @pytest.mark.parametrize(("button", "way"), [("primary", "Notation and conventions"), ("secondary", "Summary")])
 def test_menus_open_on_a_phone_and_lead_on(button, way, chrome, site):
     page = chrome.new_page(viewport=PHONE)
