@@ -87,13 +87,21 @@ def audit(start: Path | None, places: tuple[Path, ...], course: Path | None) -> 
     """
     from autograder import audit
 
+    whose = _course(course) if course else None
     leaks = audit.audit(Project.find(start), *places, say=click.echo)
-    leaks += audit.audit_feedback(Project.find(start), Course(course), say=click.echo) if course else []
+    leaks += audit.audit_feedback(Project.find(start), whose, say=click.echo) if whose else []
     for leak in leaks:
         click.echo(leak)
     if leaks:
         raise CourseError(f"{len(leaks)} leaks, listed above; mend each in solutions/ (or list it in audit.ALLOWED)")
     click.echo("nothing leaks")
+
+
+def _course(directory: Path) -> Course:
+    """The course in a folder that was named; CourseError where there is none."""
+    course = Course(directory)
+    course.must_be()
+    return course
 
 
 _COURSE = click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
@@ -185,19 +193,30 @@ def feedback(directory: Path, chapter: str | None, student: str | None) -> None:
     """Write a page of feedback for each graded notebook of the course in DIRECTORY."""
     from autograder.feedback import feedback
 
-    pages = feedback(Course(directory), chapter=chapter, student=student)
-    click.echo(f"{len(pages)} pages of feedback in {Course(directory).feedback}")
+    course = _course(directory)
+    pages = feedback(course, chapter=chapter, student=student)
+    click.echo(f"{len(pages)} pages of feedback in {course.feedback}")
 
 
 @main.command()
 @_COURSE
 @_CHAPTER
 @click.option("--learners", is_flag=True, help="First a table of each learner's scores.")
-def report(directory: Path, chapter: str | None, learners: bool) -> None:
+@click.option("--json", "as_json", is_flag=True,
+              help="Print a JSON record per exercise and part instead of the tables; with --learners, per learner and "
+                   "exercise, as grade --json does.")
+def report(directory: Path, chapter: str | None, learners: bool, as_json: bool) -> None:
     """Say how the class of the course in DIRECTORY did, exercise by exercise."""
     from autograder import progress, report
+    from autograder.records import stored_records
 
-    for part in report.report(Course(directory), chapter=chapter, learners=learners):
+    course = _course(directory)
+    if as_json:
+        records = stored_records(course, chapter=chapter)
+        parts = [report.as_json(records) if learners else report.class_as_json(records)]
+    else:
+        parts = report.report(course, chapter=chapter, learners=learners)
+    for part in parts:
         progress.tell(part)
 
 

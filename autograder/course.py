@@ -74,6 +74,14 @@ def _read_config(folder: Path) -> Config:
     return found
 
 
+def _looks_like_course(folder: Path) -> bool:
+    """As nbgrader names things by default; a folder that nobody named has no settings read, for they are code."""
+    try:
+        return (folder / "gradebook.db").is_file() or any(folder.glob("source/*/*.ipynb"))
+    except OSError:  # not ours to read
+        return False
+
+
 @dataclass(frozen=True)
 class Course:
     """An nbgrader course directory. Its folders are where its own nbgrader_config.py puts them."""
@@ -141,6 +149,17 @@ class Course:
     def lacks_db(self) -> bool:
         """Is the gradebook a file that is not there?"""
         return self.db_url.startswith("sqlite:///") and not self.db.is_file()
+
+    def must_be(self) -> None:
+        """CourseError where this folder is no nbgrader course; names the courses directly below it."""
+        if not self.lacks_db or self.assignments():
+            return
+        advice = "name the folder that 'autograder init' made, or another nbgrader course"
+        if below := sorted(str(path) for path in self.root.glob("*") if _looks_like_course(path)):
+            more = f" and {len(below) - 5} more" if len(below) > 5 else ""
+            advice = f"below it there is: {', '.join(below[:5])}{more}"
+        lacks = f"it has no {self.db.name}, and no notebook in {self.source}/"
+        raise CourseError(f"{self.root}: no course: {lacks}; {advice}")
 
     def path(self, step: Path, student: str, assignment: str) -> Path:
         """Where nbgrader keeps one assignment of one student (`.` in source and release) at a step."""

@@ -66,7 +66,7 @@ def grade(
     """
     records: list[Record] = []
     sandbox = settled(course, sandbox, elsewhere=bool(scheduler))
-    _must_be_course(course)
+    course.must_be()  # in a folder named by mistake nothing is left behind, not even a lock
     with alone(course, wait=wait):
         handins = find_handins(course, chapter=chapter, student=student)
         complete(course, {handin.chapter for handin in handins}, dry=dry_run)
@@ -89,13 +89,6 @@ def grade(
                     # The notebooks of a whole class would fill the memory.
                     watch(done, len(handins), replace(outcome, marked={}))
     return sorted(records, key=lambda record: (record.chapter, record.student))
-
-
-def _must_be_course(course: Course) -> None:
-    """In a folder named by mistake nothing is left behind, not even a lock."""
-    if course.lacks_db and not course.assignments():
-        raise CourseError(f"{course.root}: no course: it has no {course.db.name}, and no notebook in "
-                          f"{course.source}/; name the folder that 'autograder init' made, or another nbgrader course")
 
 
 def _must_have(editions: Mapping[str, Editions], notebook: str | None) -> None:

@@ -28,6 +28,7 @@ from classroom import (
 )
 from click.testing import CliRunner
 from nbformat.v4 import new_code_cell, new_markdown_cell
+from rich.console import Console
 
 from autograder import handin, results
 from autograder.cli import main
@@ -37,7 +38,7 @@ from autograder.grade import Record, by_exercise, grade, limits_of, stored_recor
 from autograder.ledger import log, log_line, refusals, secret_of, state
 from autograder.progress import Watch, console
 from autograder.release import STUB
-from autograder.report import as_json, class_tables, score_tables, tables_of_run
+from autograder.report import as_json, class_as_json, class_tables, score_tables, tables_of_run
 from autograder.report import report as report_of
 
 
@@ -427,6 +428,35 @@ def test_json_is_one_record_a_line_with_the_promised_fields():
     assert len(printed.splitlines()) == 4 and json.loads(as_json([])) == []
 
 
+def test_json_of_a_class_says_what_its_table_says():
+    records = [record(), record("ben", points=0.0, verdict="failed", kind="no scale"),
+               record("cyd", points=0.0, verdict="error", kind="refused", message="no notebook"),
+               record("dan", points=0.0, verdict="blank"), record("eve", points=0.5, verdict="failed", kind="no scale"),
+               record(exercise="g", part="core", points=None, verdict="manual")]
+    graded, waits = json.loads(class_as_json(records))
+    assert graded == {
+        "chapter": "ps1", "exercise": "f", "part": "", "graded": 4, "refused": 1, "mean": 0.375, "max_points": 2.0,
+        "passed": 1, "failed": 2, "blank": 1, "error": 0, "trust": [""], "failed_with": {"no scale": 2},
+        "waiting": 0}
+    assert (waits["part"], waits["mean"], waits["waiting"]) == ("core", None, 1)
+    assert json.loads(class_as_json([])) == []
+
+
+@pytest.mark.parametrize("width", [80, 120, 240])
+def test_no_name_is_cut_or_broken_within_a_word_in_the_table_of_scores(width):
+    names = [f"{word}_of_the_{word}" for word in ("shift", "smoothed", "noam", "cached", "greedy", "beam", "train")]
+    records = [record(student, exercise=name) for student in ("ann", "ben") for name in [*names, "PositionalEncoding"]]
+    out = Console(width=width)
+    with out.capture() as shown:
+        out.print(*score_tables(records, width=width))
+    text = shown.get()
+    assert "…" not in text and all(len(line) <= width for line in text.splitlines())
+    if width == 80:   # then the names stand below
+        assert all(f" {number} {name}," in text for number, name in enumerate([*names, "PositionalEncoding"], 1))
+    else:
+        assert all(word in text for word in ("smoothed_", "Positional", "Encoding"))
+
+
 def test_tables_have_every_learner_exercise_and_mistake():
     records = [record(), record("ben", points=0.0, verdict="failed", kind="no scale"),
                record("cyd", points=0.0, verdict="error", kind="refused", message="no notebook"),
@@ -463,6 +493,10 @@ def test_commands_print_what_they_promise(course):
     assert "2 handed in = 1 graded + 1 refused" in said.output and "refused   ben ps1: numbers.ipynb" in said.output
     wrong = runner.invoke(main, ["grade", str(course.root), "--student", "zoe"])
     assert wrong.exit_code == 1 and wrong.output.splitlines()[-1].startswith("error: ")
+    in_json = json.loads(runner.invoke(main, ["report", "--json", str(course.root)]).stdout)
+    assert {(row["graded"], row["refused"]) for row in in_json} == {(1, 1)}
+    told = json.loads(runner.invoke(main, ["report", "--json", "--learners", str(course.root)]).stdout)
+    assert {row["student"] for row in told} > {"ann"} and "points" in told[0]
     report = runner.invoke(main, ["report", str(course.root)])
     assert "1 graded, 1 refused" in report.output and str(course.autograded) in report.output
 

@@ -128,10 +128,29 @@ def test_dry_run_in_which_nothing_changes_says_so_without_a_table(course):
     assert said.stdout.startswith("no score would change\n") and "┃" not in said.stdout
 
 
-def test_a_folder_that_is_no_course_is_named_and_left_as_it_is(tmp_path):
-    said = CliRunner().invoke(main, ["grade", str(tmp_path), "--sandbox", "off"])
+NO_COURSE = pytest.mark.parametrize("command", [
+    ["grade", "--sandbox", "off"], ["feedback"], ["report"], ["report", "--json"], ["audit", "--feedback"],
+])
+
+
+@NO_COURSE
+def test_a_folder_that_is_no_course_is_named_and_left_as_it_is(command, tmp_path):
+    said = CliRunner().invoke(main, [*command, str(tmp_path)])
     assert said.exit_code == 1 and f"{tmp_path}: no course" in said.output and "autograder init" in said.output
     assert not list(tmp_path.iterdir())
+
+
+@NO_COURSE
+def test_courses_below_a_folder_that_is_none_are_named_and_their_settings_not_run(command, tmp_path):
+    for name in ("graded", "new", "other"):
+        (tmp_path / name / "source" / "ps1").mkdir(parents=True)
+        (tmp_path / name / "nbgrader_config.py").write_text("raise SystemExit")
+    (tmp_path / "graded" / "gradebook.db").touch()
+    (tmp_path / "new" / "source" / "ps1" / "ps1.ipynb").touch()
+    (tmp_path / "notes.txt").touch()
+    said = CliRunner().invoke(main, [*command, str(tmp_path)])
+    assert said.exit_code == 1
+    assert said.output.endswith(f"; below it there is: {tmp_path / 'graded'}, {tmp_path / 'new'}\n")
 
 
 def test_notebooks_put_where_nothing_is_graded_are_named(course):

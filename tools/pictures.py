@@ -57,7 +57,7 @@ def feedback(page: Page, course: Course, path: Path) -> None:
 def scores(page: Page, course: Course, path: Path) -> None:
     """The table that grading prints."""
     console = Console(record=True, width=110, file=io.StringIO(), color_system="truecolor", force_terminal=True)
-    for table in report.score_tables(stored_records(course, chapter=CHAPTER)):
+    for table in report.score_tables(stored_records(course, chapter=CHAPTER), width=console.width):
         console.print(table)
     page.set_content(console.export_html(inline_styles=True, code_format=TERMINAL))
     save(page, path, clip=page.locator("pre").bounding_box())
