@@ -8,16 +8,20 @@ look for can let it. Pure: code out, a verdict on what came of it in.
 import ast
 import random
 import secrets
+import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from autograder.cells import SECRET
 from autograder.kernels import Ran
 
 # The kind of a result that a canary has struck out.
 NEUTRALISED = "asserts neutralised"
 _MOST = 8  # helpers of one test that are tried
-_FAR = 1_000_003  # from what a test expects to what no right answer gives
+_FAR = 1_000_003  # from what a test expects to what no tolerance reaches
+_TIGHT = 0.1  # a tolerance below this hides none of the changes to a number
+_EMPTY: tuple[Any, ...] = (None, [], (), "", b"", {}, set())
 
 # Helpers that tests compare with, by the end of their name, in a use that must fail. {} is the name as the test has it.
 _RAISING = (
@@ -108,20 +112,54 @@ def _dotted(node: ast.expr) -> str | None:
 
 
 def twisted(test: str, seed: str) -> str | None:
-    """The test with one value that it expects changed, so that it must fail; None where no such value stands in it.
+    """The test changed so that it must fail; None where it has nothing to change.
 
-    Only a literal that the cell compares with on every run of it, by equality or within a small tolerance: no right
-    answer equals both.
+    One value that the cell compares with on every run of it, by equality or within a small tolerance, is another one
+    now; where it states none, one of its asserts is denied. In the hidden part where that has either: a learner knows
+    the rest.
     """
-    wanted = [node for statement in _parsed(test) if (node := _expected(statement)) is not None]
-    if not wanted:
-        return None
-    node = random.Random(seed).choice(wanted)
-    raw = test.encode()
-    lines = raw.splitlines(keepends=True)
+    draw, body = random.Random(seed), _parsed(test)
+    secret = [statement for statement in body if any(statement.lineno in lines for lines in _hidden_lines(test))]
+    for statements in (secret, body):
+        stated = [(one, node) for one in statements if (node := _expected(one)) is not None]
+        if stated:
+            statement, node = draw.choice(stated)
+            return _replaced(test, node, repr(_other(ast.literal_eval(node), None if _is_loose(statement) else draw)))
+        claims = [one.test for one in statements if isinstance(one, ast.Assert)]
+        if claims:
+            return _denied(test, draw.choice(claims), draw)
+    return None
+
+
+def _denied(test: str, claim: ast.expr, draw: random.Random) -> str:
+    """The test with the opposite of an assert; where it says that two things are equal, one is a word of ours now."""
+    if isinstance(claim, ast.Compare) and len(claim.ops) == 1 and isinstance(claim.ops[0], ast.Eq):
+        return _replaced(test, claim.comparators[0], repr(f"{draw.getrandbits(48):012x}"))
+    return _replaced(test, claim, f"not ({_segment(test, claim)})")
+
+
+def _hidden_lines(test: str) -> list[range]:
+    """Which lines of a test no learner has seen."""
+    spans = [(test.count("\n", 0, one.start()), test.count("\n", 0, one.end())) for one in SECRET.finditer(test)]
+    return [range(first + 1, last + 1) for first, last in spans]
+
+
+def _place(test: str, node: ast.expr) -> tuple[int, int]:
+    """From which byte of a test to which a node reaches."""
+    lines = test.encode().splitlines(keepends=True)
     start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
-    end = sum(map(len, lines[: (node.end_lineno or node.lineno) - 1])) + (node.end_col_offset or 0)
-    return (raw[:start] + repr(_other(ast.literal_eval(node))).encode() + raw[end:]).decode()
+    return start, sum(map(len, lines[: (node.end_lineno or node.lineno) - 1])) + (node.end_col_offset or 0)
+
+
+def _segment(test: str, node: ast.expr) -> str:
+    start, end = _place(test, node)
+    return test.encode()[start:end].decode()
+
+
+def _replaced(test: str, node: ast.expr, text: str) -> str:
+    start, end = _place(test, node)
+    raw = test.encode()
+    return (raw[:start] + text.encode() + raw[end:]).decode()
 
 
 def _expected(statement: ast.stmt) -> ast.expr | None:
@@ -169,19 +207,50 @@ def _tolerance(node: ast.expr) -> bool:
     return isinstance(value, str | bool) or isinstance(value, int | float) and abs(value) < 1
 
 
-def _other(value: Any) -> Any:
-    """A value of the same kind that is far from this one."""
+def _is_loose(statement: ast.stmt) -> bool:
+    """Does a comparison say a tolerance of its own that may hide a small change?"""
+    words = [word.value for node in ast.walk(statement) if isinstance(node, ast.Call) for word in node.keywords]
+    return any(isinstance(size := _value(word), int | float) and not abs(size) < _TIGHT for word in words)
+
+
+def _other(value: Any, draw: random.Random | None) -> Any:
+    """Another value of the same kind, which nobody can foretell who does not know the right one.
+
+    Without `draw` a number is far from the right one; so an object that equals all that is likely would not be caught.
+    """
     if isinstance(value, bool):
         return not value
     if isinstance(value, int | float):
-        return value + _FAR if abs(value) < _FAR else 0
+        return _other_number(value, draw)
     if isinstance(value, str):
-        return value + "~"
+        return _other_text(value, draw or random.Random(value))
     if isinstance(value, bytes):
-        return value + b"~"
+        return _other_text(value.decode("latin-1"), draw or random.Random(value)).encode("latin-1")
+    items: list[Any] = sorted(value, key=repr) if isinstance(value, dict | set) else list(value)
+    at = draw.randrange(len(items)) if draw else 0
     if isinstance(value, dict):
-        return {**value, _FAR: _FAR}
-    if isinstance(value, set):
-        return value | {_FAR}
-    changed = _other(value[0]) if value and value[0] is not None else _FAR
-    return type(value)([changed, *value[1:]])
+        return {**value, items[at]: _FAR if value[items[at]] in _EMPTY else _other(value[items[at]], draw)}
+    items[at] = _FAR if items[at] in _EMPTY else _other(items[at], draw)
+    return type(value)(items)
+
+
+def _other_number(value: float, draw: random.Random | None) -> float:
+    """A number more than 1 and a third away, of the same sign if it has one: no default tolerance bridges that."""
+    if not abs(value) < _FAR:
+        return 0
+    if draw is None:
+        return value + _FAR
+    step = draw.randint(2, 9) + abs(value) // 2
+    toward = abs(value) > step and draw.random() < 0.5
+    sign = (-1 if value < 0 else 1) if value else draw.choice((-1, 1))
+    return value + (-sign if toward else sign) * step
+
+
+def _other_text(text: str, draw: random.Random) -> str:
+    """A text with one letter or digit changed."""
+    kinds = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
+    places = [(at, kind) for at, letter in enumerate(text) for kind in kinds if letter in kind]
+    if not places:
+        return text + draw.choice(string.ascii_lowercase)
+    at, kind = draw.choice(places)
+    return text[:at] + draw.choice(kind.replace(text[at], "")) + text[at + 1 :]

@@ -211,7 +211,7 @@ class _Marks:
         return replace(result, points=0.0, verdict="error", kind=kind, message=message)
 
     def once_more(self) -> None:
-        """Run the notebook in a fresh kernel, one value changed in each test of plain asserts that it passed.
+        """Run the notebook in a fresh kernel, each test of plain asserts that it passed changed in one place.
 
         Now those tests must fail: what passes all the same keeps asserts from failing, or equals everything.
         """
@@ -231,7 +231,7 @@ class _Marks:
                 ran = session.run(test or _visible(cell))
                 if test and not ran.stop and not any(output.output_type == "error" for output in ran.outputs):
                     at = gained[grade_id(cell)]
-                    text = "the test passes with another value than the right one, too: what it tests equals everything"
+                    text = "changed so that no right answer passes it, the test still passes: it can't fail here"
                     self.results[at] = self._struck_out(cell, self.results[at], NEUTRALISED, text)
 
     def _asserted(self, cell: NotebookNode, ran: Ran, place: int) -> Result:

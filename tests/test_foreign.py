@@ -1,6 +1,8 @@
 """Any nbgrader course is graded: its own quickstart with stock's scores, and nobody gains by switching asserts off."""
 
 import json
+import random
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -88,6 +90,17 @@ def transform(cell):
 ip.input_transformer_manager.transform_cell = transform""", {"equal", "allclose", "isclose"}),
     "tracebacks silenced": (IP + "ip.showtraceback = ip._showtraceback = lambda *args, **kwargs: None", set()),
     "custom exception handler": (IP + "ip.set_custom_exc((BaseException,), lambda *args, **kwargs: None)", set()),
+    "only cells of many lines": (IP + """
+import ast
+class NoAsserts(ast.NodeTransformer):
+    def visit_Module(self, node):
+        return ast.Module([ast.Pass()], []) if len(node.body) > 1 else node
+ip.ast_transformers.append(NoAsserts())""", {"equal"}),
+    "only the test as released": (IP + """
+old = ip.input_transformer_manager.transform_cell
+def transform(cell):
+    return old('pass' if 'assert squares(2) == [1, 4]' in cell else cell)
+ip.input_transformer_manager.transform_cell = transform""", {"equal"}),
     "hook that raises": (IP + "def hook(*args): raise SystemExit\nip.events.register('pre_run_cell', hook)", None),
     "hook that raises afterwards": (IP + "def hook(*args): raise ValueError\n"
                                     "ip.events.register('post_run_cell', hook)", None),
@@ -99,6 +112,8 @@ ip.input_transformer_manager.transform_cell = transform""", {"equal", "allclose"
 ANSWERS = {
     "equals everything": ("class All(list):\n    def __eq__(self, other): return True\n"
                           "def squares(n): return All()", {"equal"}),
+    "equals what is likely": ("class Likely(list):\n    def __eq__(self, other): return other[0] < 1000\n"
+                              "def squares(n): return Likely()", {"equal"}),
     "sys.exit": ("def squares(n):\n    import sys\n    sys.exit(0)", set()),
     "os._exit": ("def squares(n):\n    import os\n    os._exit(0)", set()),
     "KeyboardInterrupt": ("def squares(n):\n    raise KeyboardInterrupt", set()),
@@ -247,23 +262,51 @@ def test_helpers_of_the_course_itself_are_left_alone():
     assert len(canary.around("assert_equal(f(1), 2)\nassert mine.isclose(1, 2)")) == 2
 
 
+HIDDEN = "### BEGIN HIDDEN TESTS\n{}\n### END HIDDEN TESTS"
+
+
 @pytest.mark.parametrize(("test", "changed"), [
-    ("assert f(2) == [1, 4], 'm'", "assert f(2) == [1000004, 4], 'm'"),
-    ("y = 'ü'\nx = 'ä'; assert h(x) == 'ß'", "y = 'ü'\nx = 'ä'; assert h(x) == 'ß~'"),
-    ("assert abs(f(1) - 2.5) < 1e-6", "assert abs(f(1) - 1000005.5) < 1e-6"),
-    ("assert np.allclose(f(1), np.array([[1, 2]]), atol=0.1)",
-     "assert np.allclose(f(1), np.array([[1000004, 2]]), atol=0.1)"),
-    ("np.testing.assert_equal(f(1), {'a': 1})", "np.testing.assert_equal(f(1), {'a': 1, 1000003: 1000003})"),
-    ("assert f() == True", "assert f() == False"),
-])
-def test_a_test_is_twisted_where_it_states_a_value(test, changed):
-    assert canary.twisted(test, "seed") == changed
+    ("assert f(2) == [1, 4], 'm'", r"assert f\(2\) == \[(?!1, 4\])-?\d+, -?\d+\], 'm'"),
+    ("y = 'ü'\nx = 'ä'; assert h(x) == 'ßa'", "y = 'ü'\nx = 'ä'; assert h\\(x\\) == 'ß[b-z]'"),
+    ("assert abs(f(1) - 2.5) < 1e-6", r"assert abs\(f\(1\) - (?!2\.5)\d+\.5\) < 1e-6"),
+    ("assert np.allclose(f(1), np.array([[1, 2]]), atol=0.5)",
+     r"assert np.allclose\(f\(1\), np.array\(\[\[(1000004, 2|1, 1000005)\]\]\), atol=0.5\)"),
+    ("np.testing.assert_equal(f(1), {'a': 1})", r"np.testing.assert_equal\(f\(1\), {'a': (?!1})\d+}\)"),
+    ("assert f() == {None}", r"assert f\(\) == \{1000003\}"),
+    ("assert f() == True", r"assert f\(\) == False"),
+    ("assert f(1) == 1\n" + HIDDEN.format("assert f(2) == '1'"),
+     "assert f\\(1\\) == 1\n" + HIDDEN.format(r"assert f\(2\) == '[02-9]'")),
+    ("assert f(1) == 1\n" + HIDDEN.format("assert f(x) < x"),
+     "assert f\\(1\\) == 1\n" + HIDDEN.format(r"assert not \(f\(x\) < x\)")),
+    ("for x in 1, 2:\n    pass\nassert (f(x)\n        == x)",
+     "for x in 1, 2:\n    pass\nassert \\(f\\(x\\)\n        == '[0-9a-f]{12}'\\)"),
+    ("assert np.allclose(f(1), 2, rtol=5)", r"assert not \(np.allclose\(f\(1\), 2, rtol=5\)\)"),
+])  # fmt: skip
+def test_a_test_is_twisted_so_that_it_must_fail(test, changed):
+    assert all(re.fullmatch(changed, canary.twisted(test, f"seed {one}")) for one in range(20))
+
+
+def test_how_a_test_is_twisted_cannot_be_foretold():
+    for test in ("assert f(2) == 40", "assert f(2) == 'abc'", "assert abs(f(2) - 40) < 0.5", "assert f(2) == g(2)"):
+        assert len({canary.twisted(test, f"seed {one}") for one in range(40)}) > 8
+
+
+@pytest.mark.parametrize("value", [0, 7, -3, 0.001, -2.5, 12345.678, 10**9, 1e300, [5, 6], (1.5,), {2}])
+def test_no_tolerance_by_default_takes_the_changed_value_for_the_right_one(value):
+    for one in range(50):
+        changed = canary._other(value, random.Random(one))
+        near = [abs(a - b) <= 0.2 + 0.1 * max(abs(a), abs(b)) for a, b in zip(*map(flat, (value, changed)))]
+        assert type(changed) is type(value) or changed == 0
+        assert not all(near)
+
+
+def flat(value):
+    return list(value) if isinstance(value, list | tuple | set) else [value]
 
 
 @pytest.mark.parametrize("test", [
-    "assert f([]) == []", "assert np.allclose(f(1), 2, rtol=5)", "for i in range(3):\n    assert f(i) == 3",
-    "assert f() is None", "assert x == 3 and y == 2", "assert 2 < f(1)", "if x:\n    assert f(1) == 2", "%magic",
-    "assert abs(f(1) - 2) < 100", "def test():\n    assert f(1) == 2\ntest()",
+    "for i in range(3):\n    assert f(i) == 3", "if x:\n    assert f(1) == 2", "%magic", "",
+    "def test():\n    assert f(1) == 2\ntest()", "np.testing.assert_allclose(f(1), x)",
 ])
 def test_no_test_is_twisted_that_a_right_answer_might_still_pass(test):
     assert canary.twisted(test, "seed") is None
