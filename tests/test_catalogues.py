@@ -74,6 +74,9 @@ def test_solved_chapter_has_full_marks_and_the_blank_one_none(chapter):
     # Solved and then blank in one kernel: a stub must take the solution's place.
     blank = chapter.marked({})
     assert {(result.verdict, result.points) for results in blank.values() for result in results} == {("blank", 0.0)}
+    # A learner who runs the tests first reads what to do, whatever they catch.
+    tried = [result.visible for one in chapter.exercises for result in blank[one.name]]
+    assert [said for said in tried if "still to be written: put your code" not in said] == []
     assert cell_of(chapter.edition, chapter.exercises[0].name).source
 
 
