@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
+import os
 import socket
+import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
 
 import zmq
-from ipykernel import ipkernel
+from ipykernel import ipkernel, zmqshell
 from ipykernel.iostream import IOPubThread
 from ipykernel.kernelapp import IPKernelApp
 from traitlets.config import Config
@@ -24,6 +27,22 @@ def listen(connection: dict[str, Any]) -> dict[int, int]:
             bound.listen(8)
             found[port] = bound.detach()
     return found
+
+
+def system(cmd: str) -> int:
+    """Run the command of a line that begins with `!`, showing what it says; its exit status.
+
+    IPython's own opens a terminal for it. A sandbox has none, and a learner's cell ended at `!pip install`.
+    """
+    pipe, text = subprocess.PIPE, codecs.getincrementaldecoder("utf-8")("replace")
+    with subprocess.Popen(cmd, shell=True, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT) as run:
+        try:
+            while run.stdout is not None and (said := os.read(run.stdout.fileno(), 1 << 16)):
+                print(text.decode(said), end="", flush=True)
+        except BaseException:
+            run.kill()
+            raise
+    return run.returncode
 
 
 class QuietKernelApp(IPKernelApp):
@@ -63,6 +82,7 @@ class QuietKernelApp(IPKernelApp):
 
     def init_shell(self) -> None:
         """IPython formats each traceback twice, for the cell and for a history that ends with the kernel: not that."""
+        zmqshell.system = system
         super().init_shell()
         if self.shell is not None:
             self.shell._format_exception_for_storage = lambda error, *_, **__: {"ename": type(error).__name__}

@@ -38,6 +38,8 @@ plt.show()"""),
 %who"""),
     solved("cell-magic", "%%time\ntotal = sum(range(1000))\nprint(total)"),
     solved("bash-cell", "%%bash\necho hello; ls -la; pwd"),
+    solved("commands-above-an-answer", "!sleep 0.1; echo $((3 * 14)); exit 3\nassert _exit_code == 3", says=r"\b42\b",
+           answers={"softmax": "!echo installed\n%pip --version\n" + SOFTMAX.format("pass")}),
     solved("takes-its-time", "import time\ntime.sleep(2)", answers={
         "project_qkv": "import time\ndef project_qkv(X, W_q, W_k, W_v):\n    time.sleep(0.2)\n"
                        "    return X @ W_q, X @ W_k, X @ W_v"}),
