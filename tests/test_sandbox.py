@@ -40,6 +40,18 @@ for _ in range(3):
         os._exit(0)
 time.sleep({wait})
 print('survived')"""
+CROWD = """
+import os, time
+end = time.monotonic() + 3
+for _ in range(12):
+    if (child := os.fork()) == 0:
+        while time.monotonic() < end:
+            pass
+        os._exit(0)
+while time.monotonic() < end - 0.5 and os.getpriority(os.PRIO_PROCESS, child) < 19:
+    time.sleep(0.05)
+print('yielding', os.getpriority(os.PRIO_PROCESS, child) == 19)"""
+SESSION = "import os\nif os.fork() == 0:\n    print(os.setsid() is None)\nelse:\n    os.wait()"
 STATUS = "print([line for line in open('/proc/self/status') if line.startswith(('CapEff', 'NoNewPrivs'))])"
 
 # name: (code, layers to leave out, policy), what it says with all layers, what it says without those.
@@ -54,6 +66,8 @@ LAYERS = {
     "limit of memory": ("print(len(bytearray(3 << 30)))", ["limits", "watch"], {"memory": 600 * MEBI}, "MemoryError",
                         str(3 << 30)),
     "memory of all together": (SHARED, ["watch"], {"memory": 450 * MEBI}, "^(?!.*survived)", "survived"),
+    "processors, where a crowd wants them": (CROWD, ["watch"], {}, "yielding True", "yielding False"),
+    "a session of its own": (SESSION, ["seccomp"], {}, "PermissionError", "True"),
     "capabilities": (STATUS, ["capabilities"], {}, r"CapEff:\\t0000000000000000", r"CapEff:\\t0*[1-9a-f]"),
     "user": ("import os; print(os.getresuid())", ["user"], {}, r"\(1000, 1000, 1000\)",
              r"\(0, 0, 0\)" if ROOT else r"\(1000"),

@@ -34,6 +34,8 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "lookup_dcookie": (212, 18), "nfsservctl": (180, 42), "mbind": (237, 235), "migrate_pages": (256, 238),
     "move_pages": (279, 239), "fanotify_init": (300, 262), "iopl": (172, None), "ioperm": (173, None),
     "modify_ldt": (154, None), "memfd_secret": (447, 447),
+    # Linux shares processors out by session: with sixty of them a kernel would have sixty shares.
+    "setsid": (112, 157),
     # Memory that no limit of a process counts: it would outlast its maker.
     "memfd_create": (319, 279), "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190),
 }  # fmt: skip

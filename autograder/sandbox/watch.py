@@ -1,4 +1,4 @@
-"""The memory of a sandbox as a whole: the limits of a process bind each one alone, and there may be many."""
+"""The memory and processors of a sandbox as a whole: the limits of a process bind it alone, and there may be many."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 
 _EVERY = 0.3  # seconds between two looks
 _KIBI = 1 << 10
+_BUSY = 8  # threads that may run at once before all of them yield to whoever else wants a processor
+_LAST = 19  # the niceness of who yields
 
 
 def first_to_go() -> None:
@@ -40,8 +42,33 @@ def guard(pid: int, memory: int, proc: int, *, most: int = 1 << 30) -> None:
             large = all(sum(size(proc, one) for one in family) > memory for size in (_resident, _size))
             if len(family) > most or large:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
+            yield_where_crowded(proc, family)
     finally:
         os.close(handle)
+
+
+def yield_where_crowded(proc: int, family: list[int], *, busy: int = _BUSY) -> None:
+    """Where more than `busy` threads of these processes run at once, give way to all others with each of them.
+
+    Sixty that loop would leave a neighbour so little of two processors that its time limits run out.
+    """
+    threads = [(one, int(thread)) for one in family for thread in _tasks(proc, one)]
+    if len(threads) > busy and sum(_runs(proc, *thread) for thread in threads) > busy:
+        for _, thread in threads:
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, thread, _LAST)
+
+
+def _runs(proc: int, pid: int, thread: int) -> bool:
+    with contextlib.suppress(OSError):
+        return _read(proc, f"{pid}/task/{thread}/stat").rpartition(")")[2].split()[0] == "R"
+    return False
+
+
+def _tasks(proc: int, pid: int) -> list[str]:
+    with contextlib.suppress(OSError):
+        return _names(proc, f"{pid}/task")
+    return []
 
 
 def _tree(proc: int, pid: int) -> Iterator[int]:
@@ -50,7 +77,7 @@ def _tree(proc: int, pid: int) -> Iterator[int]:
     while waiting:
         yield (one := waiting.pop())
         with contextlib.suppress(OSError):
-            for task in _names(proc, f"{one}/task"):
+            for task in _tasks(proc, one):
                 waiting += map(int, _read(proc, f"{one}/task/{task}/children").split())
 
 

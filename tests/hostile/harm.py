@@ -79,7 +79,7 @@ attempt(os.remove, np.__file__)"""),
     solved("leaves-a-daemon", """
 import os, time
 if os.fork() == 0:
-    os.setsid()
+    os.setpgid(0, 0)
     if os.fork() == 0:
         for number in range(3, 200):
             try:
@@ -90,7 +90,7 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 import subprocess
-subprocess.Popen(['sleep', '500'], start_new_session=True)"""),
+subprocess.Popen(['sleep', '500'], process_group=0)"""),
     solved("runs-at-exit", """
 import atexit, signal, weakref
 def last(*args):
@@ -139,7 +139,7 @@ for number in (signal.SIGSTOP, signal.SIGKILL):
     except OSError as error:
         print(type(error).__name__)"""),
     solved("calls-that-are-refused", LIBC + """
-for number in (101, 165, 272, 308, 310, 321, 298, 323, 425, 161, 155, 246, 319, 29, 68, 64, 435, 250, 447):
+for number in (101, 165, 272, 308, 310, 321, 298, 323, 425, 161, 155, 246, 319, 29, 68, 64, 435, 250, 447, 112):
     call(number, 0, 0, 0, 0, 0)
 call(56, 0x10000000 | 17, 0, 0, 0, 0)
 call(272, 0x10000000)"""),
