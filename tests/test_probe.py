@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from autograder.probe import carry_out, serve, undisturbed
-from autograder.probe.objects import make
+from autograder.probe.objects import _MIXES, make
 from autograder.wire import ANSWER, Array, Opaque, Plan, Raised, decode, encode
 
 
@@ -278,6 +278,13 @@ def test_a_predicate_is_asked_about_layers(kind, as_tuple):
     assert seen[verdict] is (kind in ("attention", "mean")), seen[verdict]
     # Two calls, in each of them neither the layer nor the dropout in it in train mode.
     assert seen[mode] is True and seen[log] == [[False, False], [False, False]]
+
+
+def test_no_layer_says_of_which_kind_it_is():
+    for kind in _MIXES:
+        layer = make("layer", kind, torch.eye(3))
+        plain = {value for value in vars(layer).values() if isinstance(value, str)}
+        assert not plain and layer.mix.__name__ == "<lambda>"
 
 
 @pytest.mark.parametrize("leak", [None, (1, 3)])

@@ -46,14 +46,15 @@ class Layer(nn.Module):
 
     def __init__(self, kind: str, weight: Tensor, *, dropout: float = 0.0, as_tuple: bool = False):
         super().__init__()
-        self.kind, self.as_tuple = kind, as_tuple
+        # Not the kind itself: whether it is equivariant could be read off it.
+        self.mix, self.as_tuple = _MIXES[kind], as_tuple
         self.weight = nn.Parameter(weight)
         self.dropout = nn.Dropout(dropout)
         self.log: list[list[bool]] = []
 
     def forward(self, x: Tensor) -> Any:
         self.log.append([self.training, self.dropout.training])
-        out = self.dropout(_MIXES[self.kind](x, self.weight))
+        out = self.dropout(self.mix(x, self.weight))
         return (out, None) if self.as_tuple else out
 
 
@@ -66,7 +67,7 @@ def _attention(x: Tensor, weight: Tensor, *, causal: bool = False) -> Tensor:
 
 
 _MIXES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "attention": _attention,
+    "attention": lambda x, weight: _attention(x, weight),
     "causal attention": lambda x, weight: _attention(x, weight, causal=True),
     "cumulative sum": lambda x, weight: (x @ weight).cumsum(-2),
     "table": lambda x, weight: x + weight[: x.shape[-2]],
