@@ -31,9 +31,17 @@ class Outputs:
         """Take in one message from the kernel's public channel."""
         kind, content = message.get("msg_type", ""), message.get("content")
         try:
+            if kind.endswith(("display_data", "execute_result")) and self._is_too_large(content):
+                return
             self._take(kind, message, writable(content))
         except Exception:
             return  # not what a kernel would send by itself, so there is no saying what is wrong with it
+
+    def _is_too_large(self, content: Any) -> bool:
+        """Is it more by itself than all that is kept? To look into millions of values takes seconds from all others."""
+        size = len(json.dumps(content))
+        self._data += size if size > DATA else 0
+        return size > DATA
 
     def _take(self, kind: str, message: dict[str, Any], content: Any) -> None:
         if kind == "clear_output":

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from autograder import flood
+from autograder import flood, outputs
 from autograder.kernels import DEAD, TIME, Kernel, Limits, forge
 from autograder.sandbox import missing
 
@@ -59,3 +59,14 @@ def test_memory_that_the_grader_itself_takes_is_nobodys_flood(soon):
         running = threads.submit(kernel.run, "import time\ntime.sleep(3)\n6 * 7")
         taken = bytearray(b"x") * (100 << 20)
         assert not running.result().stop and len(taken) > 48 << 20
+
+
+def test_a_display_larger_than_all_that_is_kept_is_not_looked_into(monkeypatch):
+    looked = []
+    monkeypatch.setattr(outputs, "writable", lambda value: looked.append(value) or value)
+    taken = outputs.Outputs()
+    for values in ([[]] * (outputs.DATA // 3), [1]):
+        content = {"data": {"application/json": values}, "metadata": {}}
+        taken.take({"msg_type": "display_data", "header": {"msg_type": "display_data"}, "content": content})
+    assert [len(content["data"]["application/json"]) for content in looked] == [1]
+    assert taken.done({}) == []  # as before: what comes behind it is left out, too
