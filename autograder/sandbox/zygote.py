@@ -17,6 +17,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 from typing import Any
 
 from autograder.sandbox import linux, walls, watch
@@ -235,6 +236,7 @@ def run_kernel(connection: dict[str, Any], sockets: dict[int, int]) -> None:
     np.random.seed(int.from_bytes(os.urandom(4), "little"))
     torch.default_generator.manual_seed(int.from_bytes(os.urandom(7), "little"))
     sys.path[:] = [path for path in sys.path if path]
+    tempfile.tempdir = None  # what was looked up before the fork is not here
     path = os.path.join(os.environ["HOME"], "kernel.json")
     with open(path, "w") as file:
         json.dump(connection, file)

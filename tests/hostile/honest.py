@@ -72,7 +72,10 @@ print(subprocess.run(['echo', 'hi'], capture_output=True, text=True).stdout)""")
     solved("data-loader-with-workers", """
 from torch.utils.data import DataLoader, TensorDataset
 for batch in DataLoader(TensorDataset(torch.arange(8)), batch_size=4, num_workers=2):
-    print(batch)"""),
+    print(batch)
+import tempfile
+with tempfile.NamedTemporaryFile("w+") as file:
+    print("wrote", file.write("a place of its own"))""", says=r"tensor\(\[4, 5, 6, 7\]\).*wrote 18"),
     solved("large-arrays", "a = np.ones((3000, 3000))\nb = a @ a[:, :10]\ndel a"),
     solved("catches-everything", answers={"softmax": """
 def softmax(x, axis=-1):
