@@ -87,7 +87,7 @@ def test_findings_come_back_from_the_bubble(said):
 def test_no_process_of_a_bubble_outlives_it():
     with forge(sandboxed=True, bwrap=True) as warm:
         with Kernel(limits=Limits(cell=5), warm=warm) as kernel:
-            kernel.run("import subprocess\nsubprocess.Popen(['sleep', '507'], start_new_session=True)")
+            kernel.run("import subprocess\nsubprocess.Popen(['sleep', '507'], process_group=0)")
             assert sleepers()
         until = time.monotonic() + 10
         while sleepers() and time.monotonic() < until:

@@ -240,8 +240,8 @@ GRADER = """
 import time
 from autograder.kernels import Kernel, forge
 with forge(sandboxed=True) as warm, Kernel(warm=warm) as kernel:
-    ran = kernel.run("import os, subprocess\\nsubprocess.Popen(['sleep', '501'], start_new_session=True)\\n"
-                     "if os.fork() == 0:\\n    os.setsid()\\n    import time\\n    time.sleep(500)")
+    ran = kernel.run("import os, subprocess\\nsubprocess.Popen(['sleep', '501'], process_group=0)\\n"
+                     "if os.fork() == 0:\\n    os.setpgid(0, 0)\\n    import time\\n    time.sleep(500)")
     print(warm.zygote._process.pid, kernel._manager.provisioner.pid, flush=True)
     {then}
 """
