@@ -135,7 +135,7 @@ def _denied(test: str, claim: ast.expr, draw: random.Random) -> str:
     """The test with the opposite of an assert; where it says that two things are equal, one is a word of ours now."""
     if isinstance(claim, ast.Compare) and len(claim.ops) == 1 and isinstance(claim.ops[0], ast.Eq):
         return _replaced(test, claim.comparators[0], repr(f"{draw.getrandbits(48):012x}"))
-    return _replaced(test, claim, f"not ({_segment(test, claim)})")
+    return _replaced(test, claim, f"not ({ast.get_source_segment(test, claim)})")
 
 
 def _hidden_lines(test: str) -> list[range]:
@@ -144,21 +144,12 @@ def _hidden_lines(test: str) -> list[range]:
     return [range(first + 1, last + 1) for first, last in spans]
 
 
-def _place(test: str, node: ast.expr) -> tuple[int, int]:
-    """From which byte of a test to which a node reaches."""
-    lines = test.encode().splitlines(keepends=True)
-    start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
-    return start, sum(map(len, lines[: (node.end_lineno or node.lineno) - 1])) + (node.end_col_offset or 0)
-
-
-def _segment(test: str, node: ast.expr) -> str:
-    start, end = _place(test, node)
-    return test.encode()[start:end].decode()
-
-
 def _replaced(test: str, node: ast.expr, text: str) -> str:
-    start, end = _place(test, node)
+    """The test with this text where a node stands; where it stands is said in bytes."""
     raw = test.encode()
+    lines = raw.splitlines(keepends=True)
+    start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
+    end = sum(map(len, lines[: (node.end_lineno or node.lineno) - 1])) + (node.end_col_offset or 0)
     return (raw[:start] + text.encode() + raw[end:]).decode()
 
 

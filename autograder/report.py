@@ -153,11 +153,15 @@ class _ClassRow:
 def _class_rows(records: list[Record]) -> list[_ClassRow]:
     """The rows of one chapter."""
     graded = [record for record in records if record.kind != "refused"]
-    refused = {record.student for record in records if record.kind == "refused"}
-    count = len({record.student for record in graded})
-    labels = list(dict.fromkeys(_label(record) for record in graded))
-    return [_class_row([record for record in graded if _label(record) == label], count, len(refused))
+    labels = dict.fromkeys(_label(record) for record in graded)
+    return [_class_row([record for record in graded if _label(record) == label], *_handed_in(records))
             for label in labels]
+
+
+def _handed_in(records: list[Record]) -> tuple[int, int]:
+    """How many learners were graded and how many refused."""
+    refused = {record.student for record in records if record.kind == "refused"}
+    return len({record.student for record in records if record.kind != "refused"}), len(refused)
 
 
 def _class_row(records: list[Record], graded: int, refused: int) -> _ClassRow:
@@ -174,9 +178,8 @@ def _class_row(records: list[Record], graded: int, refused: int) -> _ClassRow:
 
 
 def _class(chapter: str, records: list[Record]) -> Table:
-    count = len({record.student for record in records if record.kind != "refused"})
-    refused = {record.student for record in records if record.kind == "refused"}
-    title = f"{chapter}: {count} graded, {len(refused)} refused"
+    graded, refused = _handed_in(records)
+    title = f"{chapter}: {graded} graded, {refused} refused"
     table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("exercise", no_wrap=console().width >= _WIDE, overflow="fold")
     for name in ("mean", "of", "passed", "failed", "blank", "error", "trust"):

@@ -11,7 +11,6 @@ submission, and the marginal cost between the two sizes; ratios are stock over o
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import resource
@@ -108,8 +107,8 @@ def compare(project: Project, chapters: list[str], count: int, jobs: int) -> tup
                 print(f"  stock {one}   {slug}", flush=True)
         our_cost = timed([str(BIN / "autograder"), "grade", str(ours.root), "--jobs", str(jobs), "--json"], ours.root)
         left, right = scores(stock, chapters), scores(ours, chapters)
-        done = {(student, slug) for student, slug in itertools.product(stock.students(*chapters[:1]), chapters)
-                if (stock.autograded / student / slug).is_dir()}
+        done = {(student, slug) for slug in chapters for student in stock.students(slug)
+                if stock.path(stock.autograded, student, slug).is_dir()}
         left = {key: score for key, score in left.items() if key[:2] in done}
         different = [key for key in left if left[key] != right.get(key)]
     name = chapters[0] if len(chapters) == 1 else f"{len(chapters)} chapters"
