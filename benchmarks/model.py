@@ -84,8 +84,9 @@ class Torchs(transformer.Transformer):
     """nn.Transformer between the reference's embeddings, positions and tied output."""
 
     def __init__(self, size: Size):
-        super().__init__(size.vocab, size.vocab, size.d_model, size.h, 0, size.d_ff, 0.0, PAD, 600, "pre")
-        self.padded, self.encoder_norm, self.decoder_norm = size.padded, None, None   # it has its own
+        super().__init__(size.vocab, size.vocab, size.d_model, size.h, 0, size.d_ff, 0.0, PAD, 600, "pre",
+                         padded=size.padded)
+        self.encoder_norm, self.decoder_norm = None, None              # it has its own
         with warnings.catch_warnings():                                # it says that its fast path is off in pre-LN
             warnings.simplefilter("ignore")
             self.body = nn.Transformer(size.d_model, size.h, size.N, size.N, size.d_ff, 0.0, batch_first=True,
@@ -108,7 +109,7 @@ def models(size: Size) -> dict[str, nn.Module]:
     """The three of one size."""
     torch.manual_seed(0)
     ours, naive = (transformer.Transformer(size.vocab, size.vocab, size.d_model, size.h, size.N, size.d_ff, 0.0, PAD,
-                                           600, "pre") for _ in range(2))
+                                           600, "pre", padded=size.padded) for _ in range(2))
     for part in naive.modules():
         if isinstance(part, transformer.MultiHeadAttention):
             part.__class__ = NaiveAttention

@@ -29,6 +29,10 @@ class StaysOnDevice(TorchDispatchMode):
     def __torch_dispatch__(self, op: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if op is READ:
             return self.answer(args[0])
+        with self:                                 # inference mode sends whole what is made of several operations
+            parts = op.decompose(*args, **(kwargs or {}))
+        if parts is not NotImplemented:
+            return parts
         result = op(*args, **(kwargs or {}))
         for one in tree_leaves(result):
             if isinstance(one, torch.Tensor) and one.device.type == "cpu" and id(one) not in self.counters:

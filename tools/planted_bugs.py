@@ -18,7 +18,7 @@ from autograder import source
 from autograder.course import Project
 
 STEPS, PEAK, WARMUP = 200, 2e-3, 100
-MASK = "causal_mask(tgt.shape[1], device=tgt.device) & padding_mask(tgt, self.pad_id)"
+MASK = "causal & self.real(tgt)"
 CROSS = "self.cross_attention(y, memory, mask=cross_mask, cache=cache)"
 OWN = CROSS.replace("memory", "y").replace("cross_mask", "self_mask")
 RESIDUAL = "x + self.dropout(sublayer(norm(x)))"
@@ -29,7 +29,7 @@ AFTER = """heads = (Q @ K.mT / math.sqrt(self.d_k)).softmax(-1)
 # name: edits of solutions/transformer.py, each (old, new); a text instead names a change of the training itself.
 BUGS: dict[str, Any] = {
     "none": [],
-    "no causal mask": [(MASK, "padding_mask(tgt, self.pad_id)")],
+    "no causal mask": [(MASK, "self.real(tgt)")],
     "the causal mask sees one ahead": [(".tril(m - n)", ".tril(m - n + 1)")],
     "the upper triangle kept": [(".tril(m - n)", ".triu(m - n)")],
     "OR for AND of the masks": [(MASK, MASK.replace("&", "|"))],
@@ -43,7 +43,7 @@ BUGS: dict[str, Any] = {
                       "return embedding(ids) * math.sqrt(self.d_model)")],
     "no factor sqrt(d_model)": [("embedding(ids) * math.sqrt(self.d_model)", "embedding(ids)")],
     "no division by sqrt(d_k)": [(HEADS, HEADS.replace("mask)", "mask, scale=1.0)"))],
-    "source padding attended to": [("cross_mask = padding_mask(src, self.pad_id)", "cross_mask = None")],
+    "source padding attended to": [("device=tgt.device), self.real(src)", "device=tgt.device), None")],
     "output weight not tied": [("        self.output.weight = self.tgt_embedding.weight", "        pass")],
     "one block N times": [("DecoderBlock(d_model, h, d_ff, dropout, norm) for _ in range(N))",
                            "[DecoderBlock(d_model, h, d_ff, dropout, norm)] * N)")],
