@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from autograder import trees
 from autograder.cells import SECRET
 from autograder.kernels import Ran
 
@@ -78,7 +79,7 @@ def around(test: str) -> list[Canary]:
 def _parsed(test: str) -> list[ast.stmt]:
     """The statements of a test; none where it is more than Python, a magic say."""
     try:
-        return ast.parse(test).body
+        return trees.parse(test).body
     except (SyntaxError, ValueError, RecursionError):
         return []
 

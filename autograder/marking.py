@@ -33,6 +33,7 @@ from itertools import takewhile
 
 from nbformat import NotebookNode
 
+from autograder import trees
 from autograder.canary import NEUTRALISED, Canary, around, twisted
 from autograder.cells import (
     grade_id,
@@ -273,7 +274,7 @@ class _Marks:
 def _names_in(text: str) -> set[str]:
     """The names that a cell's code reads or calls; none where it is no Python."""
     try:
-        return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+        return {node.id for node in ast.walk(trees.parse(text)) if isinstance(node, ast.Name)}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
 

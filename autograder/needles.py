@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from textwrap import dedent
 from typing import Any
 
+from autograder import trees
 from autograder.source import Secret
 
 ONE_LINE, STATEMENT, OF_A_PAIR, PAIR = 8, 25, 6, 16   # nodes
@@ -100,7 +101,7 @@ def parsed(text: str) -> ast.Module | None:
     bare = re.sub(r"^\s*[%!].*$", "", bare, flags=re.MULTILINE)
     for attempt in (text, dedent(text), bare):
         try:
-            return ast.parse(attempt)
+            return trees.parse(attempt)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
     return None

@@ -1,6 +1,5 @@
 """The student notebooks, made by nbgrader's own generate_assignment."""
 
-import ast
 import hashlib
 import shutil
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from autograder import links, source
+from autograder import links, source, trees
 from autograder.course import Project
 from autograder.errors import CourseError
 
@@ -59,7 +58,7 @@ def _check_release(notebook: NotebookNode, name: str) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             try:
-                ast.parse(cell.source)
+                trees.parse(cell.source)
             except SyntaxError as problem:
                 raise CourseError(f"{name}: cell '{cell.id}': without its solution it is no Python ({problem.msg}); "
                                   "put the markers around whole statements") from problem

@@ -6,6 +6,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 
+from autograder import trees
 from autograder.cells import SECRET, grade_id, is_tests
 from autograder.checks import EXERCISES
 from autograder.errors import CourseError
@@ -65,7 +66,7 @@ def hidden_line(cell: NotebookNode) -> Hidden | None:
     """The `check(…)` of a test cell, None where the cell is one of plain asserts."""
     region = SECRET.search(cell.source)
     try:
-        body = ast.parse(region.group()).body if region else []
+        body = trees.parse(region.group()).body if region else []
     except SyntaxError:
         return None
     calls = [call for node in body if (call := _check_call(node)) is not None]

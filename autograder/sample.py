@@ -11,6 +11,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from autograder import trees
 from autograder.cells import grade_id, is_answer, is_tests
 from autograder.checks import EXERCISES
 from autograder.course import Course, Project
@@ -105,7 +106,7 @@ def _warns(chapter: Chapter) -> NotebookNode:
     """Right, but with a warning and a line on stderr in every call; stock nbgrader gives nothing for that."""
     first = chapter.exercises[0]
     lines = chapter.solved[first].split("\n")
-    function = next(node for node in ast.walk(ast.parse(chapter.solved[first])) if isinstance(node, ast.FunctionDef))
+    function = next(node for node in ast.walk(trees.parse(chapter.solved[first])) if isinstance(node, ast.FunctionDef))
     start = function.body[1] if ast.get_docstring(function) else function.body[0]
     lines[start.lineno - 1 : start.lineno - 1] = [" " * start.col_offset + line for line in _WARNING]
     return chapter.answered({**chapter.solved, first: "\n".join(lines)})

@@ -17,7 +17,7 @@ import jupytext.myst
 import nbformat
 from nbformat import NotebookNode
 
-from autograder import lower, syntax
+from autograder import lower, syntax, trees
 from autograder.course import Project
 from autograder.errors import CourseError
 from autograder.links import Links
@@ -132,7 +132,7 @@ def _with_definitions(project: Project, cell: Cell) -> Cell:
         return cell
     path = project.solutions / "transformer.py"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    found = {node.name: ast.get_source_segment(text, node) for node in ast.parse(text).body
+    found = {node.name: ast.get_source_segment(text, node) for node in trees.parse(text).body
              if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     if missing := [name for name in names if name not in found]:
         raise cell.error(f"{project.name(path)} defines no '{missing[0]}'; correct the name or write it there")

@@ -4,13 +4,15 @@ import ast
 import re
 from collections.abc import Callable
 
+from autograder import trees
+
 _HEAD = re.compile(r"^(?:async +def|def|class) +(\w+)", re.M)
 
 
 def parsed(text: str) -> list[ast.stmt] | None:
     """The statements at the top level, None where the text is no Python."""
     try:
-        return ast.parse(text).body
+        return trees.parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

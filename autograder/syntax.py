@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from textwrap import dedent
 
-from autograder import lower
+from autograder import lower, trees
 from autograder.errors import CourseError
 
 # What stands in the source, so that it also runs when opened in JupyterLab; loading puts solutions/setup.py here.
@@ -159,7 +159,7 @@ def _check_code(cell: Cell) -> None:
     if handed_out(cell):
         return
     try:
-        tree = ast.parse(cell.text)
+        tree = trees.parse(cell.text)
     except SyntaxError as problem:
         raise cell.error(f"line {problem.lineno} of the cell is no Python ({problem.msg}); mend it") from problem
     _check_imports(cell, tree)
@@ -174,7 +174,7 @@ def _check_solutions(cell: Cell) -> None:
     """Whole statements only: then the stub is Python, and the audit can compare syntax trees."""
     for begin, end in spans(cell, MARKED["exercise"]):
         try:
-            whole = ast.parse(dedent("\n".join(cell.text.split("\n")[begin + 1:end])))
+            whole = trees.parse(dedent("\n".join(cell.text.split("\n")[begin + 1:end])))
         except SyntaxError:
             whole = ast.Module([], [])
         if not whole.body:
@@ -207,7 +207,7 @@ def check_line(cell: Cell) -> tuple[int, str, str | None]:
     if len(regions) != 1 or len(held) != 1:
         raise cell.error(f"the hidden region is not one check line; {cure}")
     try:
-        call = ast.parse(lines[held[0]], mode="eval").body
+        call = trees.parse_expression(lines[held[0]])
     except SyntaxError:
         call = None
     match call:

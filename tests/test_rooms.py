@@ -10,11 +10,11 @@ import autograder
 
 PACKAGE = Path(autograder.__file__).parent
 ORDER = (
-    "errors", "course", "options", "wire", "links", "lower", "syntax", "source", "release", "surface", "needles",
-    "audit", "graft", "book", "probe", "judge", "checks", "cells", "statements", "pairing", "rebuild", "handin",
-    "sandbox", "outputs", "scratch", "flood", "kernels", "canary", "results", "marking", "engine", "scale", "ledger",
-    "editions", "gradebook", "newcourse", "changes", "records", "journal", "saving", "grade", "feedback", "progress",
-    "report", "intake", "export", "sample", "doctor", "publish", "cli",
+    "errors", "trees", "course", "options", "wire", "links", "lower", "syntax", "source", "release", "surface",
+    "needles", "audit", "graft", "book", "probe", "judge", "checks", "cells", "statements", "pairing", "rebuild",
+    "handin", "sandbox", "outputs", "scratch", "flood", "kernels", "canary", "results", "marking", "engine", "scale",
+    "ledger", "editions", "gradebook", "newcourse", "changes", "records", "journal", "saving", "grade", "feedback",
+    "progress", "report", "intake", "export", "sample", "doctor", "publish", "cli",
 )
 # What runs beside the learner's code must start anywhere: no package of ours above it, no third-party library
 # but the two that the notebook itself imports.
@@ -85,7 +85,10 @@ def faults(path: Path, text: str) -> list[str]:
     private = [f"{room} imports {name}, which is another room's own" for name in sorted(names)
                if name.startswith("autograder.") and name.split(".")[-1].startswith("_")
                and not name.endswith("__") and name.split(".")[1] != room]
-    return below + strangers + kept + private
+    nodes = ast.walk(ast.parse(text))
+    parses = any(isinstance(node, ast.Attribute) and ast.unparse(node) == "ast.parse" for node in nodes)
+    alone = [f"{room} calls ast.parse, which only trees may: of two threads at once, one fails"]
+    return below + strangers + kept + private + alone * (parses and room != "trees")
 
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py" or path.parent != PACKAGE)
@@ -104,6 +107,8 @@ def test_room_imports_only_rooms_above_it(path):
     ("probe/__init__.py", "from autograder import errors", "probe imports errors; it may import only ['wire']"),
     ("probe/run.py", "from ..judge import Trial", "probe imports judge, which stands below it"),
     ("grade.py", "import sqlite3", "grade imports sqlite3, which only ['gradebook'] may"),
+    ("marking.py", "import ast\nast.parse('x')",
+     "marking calls ast.parse, which only trees may: of two threads at once, one fails"),
     ("audit.py", "from autograder.source import _x", "audit imports autograder.source._x, which is another room's own"),
 ])
 def test_planted_import_is_caught(room, line, fault):

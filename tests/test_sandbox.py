@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -234,6 +235,72 @@ def test_kernel_imports_nothing_at_its_start_nor_for_its_first_error_and_figure(
         new = sorted(set(here) - set(warmed.stdout.split()))
         assert len(here) > 1000 and not new, " ".join(new)
         assert not kernel.run("import debugpy").outputs, "a learner may still import it"
+
+
+@pytest.fixture(scope="module")
+def both():
+    """A kernel of ours and one as ipykernel makes it."""
+    with forge(sandboxed=True) as warm, Kernel(warm=warm) as ours, Kernel() as plain:
+        yield ours, plain
+
+
+OUTPUT = """
+import os, sys, threading, logging
+for i in range(3):
+    print(i, end=" ")
+    print("err", i, file=sys.stderr)
+    if i == 1:
+        sys.stdout.flush()
+os.system("echo from a child")
+os.write(1, b"past the stream\\n")
+thread = threading.Thread(target=print, args=("from a thread",))
+thread.start()
+thread.join()
+print("no line end", end="")
+"""
+
+
+def test_nothing_that_a_cell_prints_is_lost(both):
+    """Flushing where nothing waits is left out: four times a cell it took as long as the cell."""
+    for kernel in both:
+        for _ in range(20):
+            said = {output.name: output.text for output in kernel.run(OUTPUT).outputs}
+            assert all(text in said["stdout"] for text in ("0 1 2", "from a thread", "no line end")), said
+            assert said["stderr"] == "err 0\nerr 1\nerr 2\n"
+
+
+ERRORS = {
+    "in the cell": "x = 1\nx / 0",
+    "two cells deep": "def g(x):\n    return f(x)\n\ng(0)",
+    "through a library": "import json\njson.loads('{')",
+    "from another": "try:\n    f(0)\nexcept ZeroDivisionError as error:\n    raise ValueError('no') from error",
+    "recursion": "def r(n):\n    return r(n + 1)\nr(0)",
+    "no file": "exec('1 / 0')",
+    "in a class of the cell": "class A:\n    def __init__(self):\n        self.b\nA()",
+    "syntax": "x = = 1",
+}
+
+
+@pytest.mark.parametrize("code", ERRORS.values(), ids=list(ERRORS))
+def test_traceback_is_the_one_that_ipython_shows(both, code):
+    """Cells are found without a look at every module, and what is found is the same."""
+    shown = []
+    for kernel in both:
+        kernel.run("def f(x):\n    y = 1\n    return y / x")
+        kernel.run("import sys, inspect\nsys.setrecursionlimit(300)")
+        error = kernel.run(code).outputs[-1]
+        lines = "\n".join(error.traceback).splitlines()
+        shown.append((error.ename, error.evalue, [line for line in lines if "/ipykernel_" not in line]))
+    names = [re.sub(r"/tmp/ipykernel_\d+/\d+\.py|File \S+", "", str(one)) for one in shown]
+    assert names[0] == names[1]
+
+
+def test_inspect_finds_the_learners_own_and_the_librarys(both):
+    found = ("import inspect, sys, json\ndef own(): pass\nclass Own: pass\n"
+             "[inspect.getmodule(thing).__name__ for thing in (own, Own, json.loads, json, json.JSONDecoder)],"
+             " inspect.getsource(own), inspect.getmodule(sys._getframe()) is None")
+    ours, plain = (kernel.run(found).outputs[0].data["text/plain"] for kernel in both)
+    assert ours.rpartition(",")[0] == plain.rpartition(",")[0] and "__main__" in ours
 
 
 GRADER = """

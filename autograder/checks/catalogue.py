@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+from autograder import trees
 from autograder.judge import Entry
 
 WRONG: dict[str, list[Entry]] = defaultdict(list)
@@ -51,7 +52,7 @@ def _enter(catalogue: dict[str, list[Entry]], answer: Any, entry: Entry) -> Any:
 def _source(answer: Any) -> str:
     """The text a learner would have typed: the definition without its mark."""
     text = _class_text(answer) if inspect.isclass(answer) else textwrap.dedent(inspect.getsource(answer))
-    node = ast.parse(text).body[0]
+    node = trees.parse(text).body[0]
     return "".join(text.splitlines(keepends=True)[node.lineno - 1 :])
 
 
@@ -66,4 +67,4 @@ def _class_text(answer: Any) -> str:
 @functools.cache
 def _module(name: str) -> tuple[str, list[ast.stmt]]:
     text = inspect.getsource(sys.modules[name])
-    return text, ast.parse(text).body
+    return text, trees.parse(text).body
