@@ -1,5 +1,6 @@
 """What a cell of an nbgrader notebook is, and a learner's file read as a notebook of plain cells."""
 
+import functools
 import json
 import re
 import uuid
@@ -77,7 +78,12 @@ def is_skipped(cell: NotebookNode) -> bool:
 
 def released(cell: NotebookNode) -> str:
     """The text of our cell as the learner got it: without hidden tests and mark scheme."""
-    return same_text(SECRET.sub("", cell.source))
+    return _released(cell.source)
+
+
+@functools.lru_cache(maxsize=2048)  # every submission asks for those of its chapter, several times
+def _released(text: str) -> str:
+    return same_text(SECRET.sub("", text))
 
 
 def same_text(text: str) -> str:

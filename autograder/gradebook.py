@@ -17,12 +17,12 @@ from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
-from nbgrader.api import Gradebook, MissingEntry
+from nbgrader.api import BaseCell, Grade, Gradebook, MissingEntry
 from nbgrader.converters import GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import AssignLatePenalties
 from nbgrader.utils import parse_utc
-from sqlalchemy.orm import scoped_session, sessionmaker
+from sqlalchemy.orm import scoped_session, sessionmaker, undefer
 
 from autograder.cells import SKIPPED, grade_id, is_tests, tags
 from autograder.course import Course
@@ -231,19 +231,30 @@ class Book:
         submission = book.update_or_create_submission(assignment, student, **late)
         scores: dict[tuple[str, str], float | None] = {}
         for notebook in (notebook for notebook in submission.notebooks if notebook.name not in left):
+            names = self._names(notebook)
             if notebook.name in marked:
-                self._save_cells(notebook, marked[notebook.name])
+                self._save_cells(notebook, marked[notebook.name], names)
             else:
                 for grade in notebook.grades:
                     grade.auto_score, grade.needs_manual_grade = 0, False
             self._save_penalty(submission, notebook, student)
-            for grade in notebook.grades:
+            for grade in self._grades(notebook):
                 waits = grade.manual_score is None and grade.auto_score is None
-                scores[notebook.name, grade.name] = None if waits else grade.score
+                scores[notebook.name, names[grade.cell_id]] = None if waits else grade.score
         return scores
 
-    def _save_cells(self, notebook: Any, marked: Marked) -> None:
-        grades = {grade.name: grade for grade in notebook.grades}
+    def _names(self, notebook: Any) -> dict[str, str]:
+        """The names of a submitted notebook's cells by their keys: a grade or comment would ask for its own alone."""
+        cells = self._book.db.query(BaseCell.id, BaseCell.name).filter(BaseCell.notebook_id == notebook.notebook_id)
+        return {cell.id: cell.name for cell in cells}
+
+    def _grades(self, notebook: Any) -> list[Grade]:
+        """The grades of a submitted notebook as the database has them now, their scores computed by it."""
+        found = self._book.db.query(Grade).options(undefer(Grade.max_score))
+        return list(found.filter(Grade.notebook_id == notebook.id).populate_existing())
+
+    def _save_cells(self, notebook: Any, marked: Marked, names: Mapping[str, str]) -> None:
+        grades = {names[grade.cell_id]: grade for grade in notebook.grades}
         tasks = {grade_id(cell) for cell in marked.notebook.cells if cell.metadata.get("nbgrader", {}).get("task")}
         for result in marked.results:
             # nbgrader leaves the marks of tasks to people altogether; a cell of an older release may have no place.
@@ -256,13 +267,13 @@ class Book:
         for name in grades.keys() - tasks:  # not in the release that was graded
             grades[name].auto_score, grades[name].needs_manual_grade = 0, False
         for comment in notebook.comments:
-            comment.auto_comment = NO_RESPONSE if comment.name in marked.unanswered else None
+            unanswered = names[comment.cell_id] in marked.unanswered
+            comment.auto_comment = NO_RESPONSE if unanswered else None
 
     def _save_penalty(self, submission: Any, notebook: Any, student: str) -> None:
         notebook.late_submission_penalty = None
         self._book.db.flush()
-        for thing in (notebook, *notebook.grades):  # their scores are computed by the database
-            self._book.db.expire(thing, ["score"])
+        self._book.db.expire(notebook, ["score"])
         late = submission.total_seconds_late
         if late <= 0:
             return
@@ -284,8 +295,9 @@ class Book:
             found = self._book.find_submission_notebook(notebook, assignment, student)
         except MissingEntry:
             return None
-        comments = {comment.name: comment.comment for comment in found.comments if comment.comment}
-        cells = {grade.name: _mark(grade, comments.get(grade.name, "")) for grade in found.grades}
+        names, grades = self._names(found), self._grades(found)
+        comments = {names[comment.cell_id]: comment.comment for comment in found.comments if comment.comment}
+        cells = {(name := names[grade.cell_id]): _mark(grade, comments.get(name, "")) for grade in grades}
         return Marks(cells, comments, found.late_submission_penalty or 0.0, submission.timestamp)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ import torch
 
 from autograder.errors import CourseError, WrongAnswer
 from autograder.probe import carry_out, undisturbed
-from autograder.wire import ANSWER, Array, Opaque, Plan, Raised, Ref, Seen
+from autograder.wire import ANSWER, Array, Opaque, Plan, Raised, Ref, Seen, encode
 
 _PLURAL = re.compile(r"(the )?\w+[^s\W]s")  # "the weights", but not "the loss"
 ATOL = {"float64": 1e-9, "float32": 1e-5, "bfloat16": 3e-2, "float16": 4e-3}
@@ -123,6 +124,11 @@ class Trial:
         self.names = [exercise.plan(case, plan) for case, plan in zip(self.cases, self.plans)]
         self._known: dict[tuple[int, str], Seen] = {}  # what an entry of the catalogue does in a case, once tried
         self._whole: set[tuple[int, str]] = set()  # of these, what was tried to its end
+
+    @functools.cached_property
+    def request(self) -> bytes:
+        """The plans as a kernel gets them."""
+        return encode(self.plans)
 
     def attempt(self, answer: Any, *, diagnose: bool = True) -> Verdict:
         """Try an answer in this process, case by case up to the first that fails, and judge it."""

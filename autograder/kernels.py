@@ -246,12 +246,12 @@ class Kernel:
         count = reply.get("execution_count")
         return Ran(outputs.done(reply), count if isinstance(count, int) and 0 < count < 10**6 else None)
 
-    def probe(self, expression: str, plans: Sequence[Plan], timeout: float | None = None) -> list[Seen]:
+    def probe(self, expression: str, plans: Sequence[Plan] | bytes, timeout: float | None = None) -> list[Seen]:
         """Carry out plans on what `expression` is over there; `Stopped` where no proper answer comes back.
 
-        The findings return in the reply, not through the learner's output.
+        The plans may come encoded. The findings return in the reply, not through the learner's output.
         """
-        request = base64.b64encode(encode(list(plans))).decode()
+        request = base64.b64encode(plans if isinstance(plans, bytes) else encode(list(plans))).decode()
         served = f"__import__('autograder.probe').probe.serve({expression!r}, base64.b64decode({request!r}), globals())"
         call = f"(lambda base64: base64.b64encode({served}).decode())(__import__('base64'))"
         reply = self._execute("", timeout or self.limits.probe, Outputs(), {"found": call})
@@ -395,7 +395,7 @@ class Session:
         self._revive()
         return ran
 
-    def probe(self, expression: str, plans: Sequence[Plan], timeout: float | None = None) -> list[Seen]:
+    def probe(self, expression: str, plans: Sequence[Plan] | bytes, timeout: float | None = None) -> list[Seen]:
         """As `Kernel.probe`."""
         if self._over():
             raise Stopped(TIME, self._late)

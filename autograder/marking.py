@@ -134,7 +134,7 @@ class _Marks:
         with _JUDGING:
             tried = trial(hidden.exercise, hidden.part, self.secret)
         try:
-            found = self.session.probe(hidden.expression, tried.plans)
+            found = self.session.probe(hidden.expression, tried.request)
         except Stopped as stop:
             return replace(blank, kind=stop.kind, message=f"your code could not be tried to the end: {stop}")
         with _JUDGING:

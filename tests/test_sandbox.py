@@ -269,6 +269,23 @@ def test_nothing_that_a_cell_prints_is_lost(both):
             assert said["stderr"] == "err 0\nerr 1\nerr 2\n"
 
 
+WAITS = {
+    "nothing": ("1 + 1", "2"),
+    "await": ("import asyncio\nawait asyncio.sleep(0)\n3", "3"),
+    "async with": ("class A:\n    async def __aenter__(self): return 4\n    async def __aexit__(self, *_): pass\n"
+                   "async with A() as a:\n    b = a\nb", "4"),
+    "async for": ("async def numbers():\n    yield 5\nasync for n in numbers():\n    pass\nn", "5"),
+    "async comprehension": ("async def numbers():\n    yield 6\n[n async for n in numbers()]", "[6]"),
+    "the word alone": ("'await'", "'await'"),
+    "a function": ("async def f():\n    return 7\nimport asyncio\ntype(f).__name__", "'function'"),
+}
+
+
+@pytest.mark.parametrize(("code", "shown"), WAITS.values(), ids=list(WAITS))
+def test_cell_may_wait_for_something(both, code, shown):
+    assert [kernel.run(code).outputs[-1].data["text/plain"] for kernel in both] == [shown, shown]
+
+
 ERRORS = {
     "in the cell": "x = 1\nx / 0",
     "two cells deep": "def g(x):\n    return f(x)\n\ng(0)",

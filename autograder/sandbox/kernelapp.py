@@ -69,6 +69,18 @@ def find_cells_first() -> None:
     inspect.getmodule = getmodule
 
 
+def compile_only_what_may_wait(shell: Any) -> None:
+    """To see whether a cell waits for something, IPython compiles it twice more: not one that has no such word."""
+    compiled = shell.should_run_async
+
+    def should_run_async(raw_cell: str, *, transformed_cell: str | None = None, **more: Any) -> bool:
+        text = raw_cell + (transformed_cell or "")
+        may = "await" in text or "async" in text
+        return may and compiled(raw_cell, transformed_cell=transformed_cell, **more)
+
+    shell.should_run_async = should_run_async
+
+
 class QuietKernelApp(IPKernelApp):
     """No heartbeat, no watch on the parent, and no TCP socket for the output of subprocesses.
 
@@ -112,6 +124,7 @@ class QuietKernelApp(IPKernelApp):
         find_cells_first()
         super().init_shell()
         if self.shell is not None:
+            compile_only_what_may_wait(self.shell)
             self.shell._format_exception_for_storage = lambda error, *_, **__: {"ename": type(error).__name__}
 
     def init_heartbeat(self) -> None:
