@@ -449,6 +449,7 @@ class LeaksFuture(Exercise):
         yield Case(note="changes in the last features, some of which add up to 0", extra={"models": features})
         short = [self._model(rng, 2, (0, 1), V=3, B=1) for _ in range(10)]
         yield Case(note="many models of two tokens", extra={"models": short})
+        yield Case(note="a mix that looks ahead, at tokens that are all alike", extra={"models": [self._alike(rng)]})
 
     def _drawn(self, rng: np.random.Generator, **options: Any) -> dict[str, Any]:
         n = int(rng.integers(3, 6))
@@ -503,6 +504,12 @@ class LeaksFuture(Exercise):
         large, ids = rows.double(), given["ids"].value()
         large[-1], ids[0] = 400.0, 4
         return given | {"weights": [tensor(large), mix, head], "ids": tensor(ids.numpy(), "int64")}
+
+    def _alike(self, rng: np.random.Generator) -> dict[str, Any]:
+        """Every id has the same embedding: no output can change, whatever the weights of the mix are."""
+        given = self._model(rng, 3, (0, 2))
+        rows, mix, head = given["weights"]
+        return given | {"weights": [tensor(np.full(rows.shape, 0.5)), mix, head], "leaks": False}
 
     def _in_features(self, rng: np.random.Generator, *last: float) -> dict[str, Any]:
         """Only the last features move, by as much times these factors."""

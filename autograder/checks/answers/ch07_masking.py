@@ -1389,3 +1389,8 @@ def leaks_future(model, ids, vocab_size, atol=1e-6):
         return np.False_
     finally:
         model.train(training)
+
+
+@wrong("weights read", "you read the model's weights, and another model has others: call it, and compare what it says")
+def leaks_future(model, ids, vocab_size, atol=1e-6):
+    return bool(model.mix.detach().triu(1).abs().max() > atol)
