@@ -132,10 +132,23 @@ def twisted(test: str, seed: str) -> str | None:
     return None
 
 
+# A value that is computed, v, made another of its kind: with the number n, or the word w.
+_COMPUTED = (
+    "(lambda v, n, w: not v if isinstance(v, bool) else v + type(v)(n) if isinstance(v, (int, float, complex))"
+    " else v + w if isinstance(v, str) else type(v)([*v[:-1], n]) if isinstance(v, (list, tuple))"
+    " else {{*v, n}} if isinstance(v, set) else {{**v, w: n}} if isinstance(v, dict) else w)({}, {}, {!r})"
+)
+
+
 def _denied(test: str, claim: ast.expr, draw: random.Random) -> str:
-    """The test with the opposite of an assert; where it says that two things are equal, one is a word of ours now."""
+    """The test with the opposite of an assert; where it says that two things are equal, one is another of its kind.
+
+    Of its kind, for an object that equals every list would tell a word from a list.
+    """
     if isinstance(claim, ast.Compare) and len(claim.ops) == 1 and isinstance(claim.ops[0], ast.Eq):
-        return _replaced(test, claim.comparators[0], repr(f"{draw.getrandbits(48):012x}"))
+        right = claim.comparators[0]
+        number, word = draw.getrandbits(20) + _FAR + 0.5, f"{draw.getrandbits(48):012x}"
+        return _replaced(test, right, _COMPUTED.format(ast.get_source_segment(test, right), number, word))
     return _replaced(test, claim, f"not ({ast.get_source_segment(test, claim)})")
 
 

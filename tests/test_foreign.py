@@ -279,11 +279,31 @@ HIDDEN = "### BEGIN HIDDEN TESTS\n{}\n### END HIDDEN TESTS"
     ("assert f(1) == 1\n" + HIDDEN.format("assert f(x) < x"),
      "assert f\\(1\\) == 1\n" + HIDDEN.format(r"assert not \(f\(x\) < x\)")),
     ("for x in 1, 2:\n    pass\nassert (f(x)\n        == x)",
-     "for x in 1, 2:\n    pass\nassert \\(f\\(x\\)\n        == '[0-9a-f]{12}'\\)"),
+     "for x in 1, 2:\n    pass\nassert \\(f\\(x\\)\n        == \\(lambda v.*\\)\\(x, \\d+\\.5, '[0-9a-f]{12}'\\)\\)"),
     ("assert np.allclose(f(1), 2, rtol=5)", r"assert not \(np.allclose\(f\(1\), 2, rtol=5\)\)"),
 ])  # fmt: skip
 def test_a_test_is_twisted_so_that_it_must_fail(test, changed):
     assert all(re.fullmatch(changed, canary.twisted(test, f"seed {one}")) for one in range(20))
+
+
+COMPUTED = {
+    "a list": "[2 * i for i in range(4)]", "a tuple": "tuple(range(3))", "a number": "sum(range(5))",
+    "a float": "0.1 + 0.2", "a text": "'a' * 3", "a set": "{i for i in range(3)}", "a truth": "bool(3)",
+    "a dict": "dict(zip('ab', range(2)))", "an empty list": "[i for i in ()]", "nothing": "{}.get(1)",
+}
+
+
+@pytest.mark.parametrize("expected", COMPUTED.values(), ids=list(COMPUTED))
+def test_a_computed_value_is_twisted_within_its_kind(expected):
+    """So that a right answer must fail, and one that equals whatever is of that kind passes."""
+    kind = type(eval(expected))
+    sly = type("Sly", (), {"__eq__": lambda self, other: type(other) is kind, "__hash__": None})
+    for one in range(5):
+        test = canary.twisted(f"assert f(2) == {expected}", f"seed {one}")
+        with pytest.raises(AssertionError):
+            exec(test, {"f": lambda n: eval(expected)})
+        if kind is not type(None):
+            exec(test, {"f": lambda n: sly()})
 
 
 def test_how_a_test_is_twisted_cannot_be_foretold():
