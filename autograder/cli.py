@@ -1,5 +1,6 @@
 """The command line. Every command is thin: the rooms do the work."""
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -15,11 +16,21 @@ class _Group(click.Group):
     """Errors that the user can mend are one line on stderr and exit code 1, never a traceback."""
 
     def invoke(self, context: click.Context) -> Any:
+        _import_jsonschema()
         try:
             return super().invoke(context)
         except CourseError as problem:
             click.echo(f"error: {problem}", err=True)
             sys.exit(problem.exit_code)
+
+
+def _import_jsonschema() -> None:
+    """Without its check of internationalised addresses, of which no notebook has one: its grammar takes a second."""
+    grammar = "rfc3987_syntax"
+    if not {"jsonschema", grammar} & sys.modules.keys():
+        sys.modules[grammar] = None  # type: ignore[assignment]  # as if it were not installed
+        importlib.import_module("jsonschema")
+        del sys.modules[grammar]
 
 
 @click.group(cls=_Group)

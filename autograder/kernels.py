@@ -25,15 +25,13 @@ from jupyter_core.utils import run_sync
 from nbformat import NotebookNode
 
 from autograder.flood import Watch
-from autograder.outputs import Outputs, error_output
+from autograder.outputs import DEAD, TIME, Outputs, error_output
 from autograder.sandbox import Policy
 from autograder.sandbox.bubble import Bubble
 from autograder.sandbox.warm import Ticket, Zygote, kernel_spec
 from autograder.scratch import scratch
 from autograder.wire import Plan, Seen, WireError, decode, encode
 
-# How a cell may end otherwise than by itself.
-TIME, DEAD = "time limit", "dead kernel"
 _TICK = 0.5
 # Users that own nothing: the range that systemd keeps for such.
 _FIRST_USER = 61184

@@ -11,6 +11,8 @@ from autograder.cells import writable
 # As much as nbgrader keeps of a stream and of a traceback; then limits that nbgrader has not.
 LINES, TRACEBACK, TEXT, DATA, COUNT = 1000, 100, 200_000, 8_000_000, 200
 ERRORS, LINE, NAME = 20, 5000, 200
+# How a cell may end otherwise than by itself.
+TIME, DEAD = "time limit", "dead kernel"
 CUT = "... Output truncated ..."
 
 

@@ -172,3 +172,20 @@ def test_doctor_command_fails_where_something_needed_is_missing(monkeypatch):
     monkeypatch.setattr(doctor.metadata, "version", missing)
     done = CliRunner().invoke(cli.main, ["doctor"])
     assert done.exit_code == 1 and "run: make setup" in done.output
+
+
+QUICK = """
+import sys
+from autograder import cli
+cli._import_jsonschema()
+import autograder.report, autograder.feedback, autograder.progress, nbformat
+heavy = {"torch", "rfc3987_syntax", "matplotlib"} & {name for name, module in sys.modules.items() if module}
+assert not heavy, heavy
+nbformat.validate(nbformat.v4.new_notebook())
+import rfc3987_syntax
+"""
+
+
+def test_commands_that_run_no_code_import_neither_torch_nor_a_grammar():
+    """Two seconds and one of them, of a report that takes one and a half."""
+    subprocess.run([sys.executable, "-c", QUICK], check=True, timeout=120)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
+import bisect
 import functools
 import inspect
 import sys
-import textwrap
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -50,21 +50,21 @@ def _enter(catalogue: dict[str, list[Entry]], answer: Any, entry: Entry) -> Any:
 
 
 def _source(answer: Any) -> str:
-    """The text a learner would have typed: the definition without its mark."""
-    text = _class_text(answer) if inspect.isclass(answer) else textwrap.dedent(inspect.getsource(answer))
-    node = trees.parse(text).body[0]
-    return "".join(text.splitlines(keepends=True)[node.lineno - 1 :])
+    """The text a learner would have typed: the definition without its mark.
 
-
-def _class_text(answer: Any) -> str:
-    """Of several classes of one name `inspect` finds the first; the line of a method tells which one it is."""
-    line = min(value.__code__.co_firstlineno for value in vars(answer).values() if inspect.isfunction(value))
-    text, body = _module(answer.__module__)
-    node = next(node for node in body if node.lineno <= line <= (node.end_lineno or node.lineno))
-    return "".join(text.splitlines(keepends=True)[node.lineno - 1 : node.end_lineno])
+    Several of one name stand in a module: the line of the code, for a class of one of its methods, tells which it is.
+    """
+    methods = [value for value in vars(answer).values() if inspect.isfunction(value)] if inspect.isclass(answer) else []
+    line = min(value.__code__.co_firstlineno for value in methods or [answer])
+    lines, starts, nodes = _module(answer.__module__)
+    node = nodes[bisect.bisect_right(starts, line) - 1]
+    return "".join(lines[node.lineno - 1 : node.end_lineno])
 
 
 @functools.cache
-def _module(name: str) -> tuple[str, list[ast.stmt]]:
+def _module(name: str) -> tuple[list[str], list[int], list[ast.stmt]]:
+    """Lines of a module; where its statements begin, marks included; the statements. Parsed once: it has hundreds."""
     text = inspect.getsource(sys.modules[name])
-    return text, trees.parse(text).body
+    body = trees.parse(text).body
+    starts = [min([node.lineno, *(mark.lineno for mark in getattr(node, "decorator_list", ()))]) for node in body]
+    return text.splitlines(keepends=True), starts, body
