@@ -29,6 +29,13 @@ class Case:
     part: str = "core"
     note: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
+    _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, name: str, work_out: Callable[[], Any]) -> Any:
+        """What an oracle says of this case: worked out for the first answer, kept for all others, not to be changed."""
+        if name not in self._known:
+            self._known[name] = work_out()
+        return self._known[name]
 
     def describe(self) -> str:
         """One line about the inputs: shapes and dtypes of arrays, short values as they are."""

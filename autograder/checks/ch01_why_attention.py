@@ -86,7 +86,7 @@ class JacobianNorms(Exercise):
 
     def judge(self, case: Case, seen: Sight) -> None:
         W_h, hs = (array.value() for array in case.args)
-        want = _norms(W_h, hs)
+        want = case.once("norms", lambda: _norms(W_h, hs))
         close(seen.result, want.astype(hs.dtype), "norms", check="norms")
         if hs.dtype == np.float64:
             close_to = np.allclose(seen.result.double(), want, rtol=1e-6, atol=0)

@@ -202,14 +202,15 @@ class MaskedSoftmax(Exercise):
 
     def judge(self, case: Case, seen: Sight) -> None:
         scores, allowed = (array.value().detach() for array in case.args)
-        want = _weights(scores.double(), allowed)
+        want = case.once("weights", lambda: _weights(scores.double(), allowed))
         why = "a row with nothing to attend to should be 0 everywhere" if not allowed.any(dim=-1).all() else ""
         close(seen.result, want.to(scores.dtype), "the weights", atol=self._tolerance(case.args[0]), why=why)
         unchanged(seen.after, case.args, "your function changed the caller's scores or mask in place")
         if case.args[0].grad:
             ran(seen.gradient, "taking the gradient of your weights")
             factor = [case.extra["factor"].value().double()]
-            (oracle,) = oracle_gradients(lambda s: [_weights(s, allowed)], [scores.double()], factor)
+            oracle = case.once("gradient", lambda: oracle_gradients(
+                lambda s: [_weights(s, allowed)], [scores.double()], factor)[0])
             what = "the gradient with respect to the scores"
             close(seen.gradient[0][0], oracle.to(scores.dtype), what, check="gradients", why=why)
 
@@ -297,21 +298,32 @@ class DecoderBlock(Exercise):
         ran(seen.block, f"DecoderBlock{case.extra['make']}")
         lacking = ", ".join(seen.missing) if isinstance(seen.missing, list) else ""
         expect(not lacking, "layers", f"after __init__ these are missing or have another shape: {lacking}")
-        grad, before = case.extra["factor"] is not None, []
-        weights = dict(zip(case.extra["weights"], _leaves(case.extra["weights"].values(), grad)))
-        for call, found in zip(case.extra["calls"], seen.results):
+        outputs, gradients = case.once("oracle", lambda: self._oracle(case))
+        before: list[Array] = []
+        for call, found, want in zip(case.extra["calls"], seen.results, outputs):
             ran(found, "forward")
-            of = dict(zip(("x", "memory"), _leaves(call.args, grad))) | weights
-            want = _decoder_layer(case.extra["norm"], call, of)
-            close(found, want.detach().to(call.args[0].value().dtype), "the output", check="output")
+            close(found, want, "the output", check="output")
             before += [*call.args, *call.masks.values()]
         unchanged(seen.after, before, "your block changed an input or a mask in place")
         self._judge_memory(case, seen.memories)
         if case.extra["facts"]:
             self._judge_facts(case, seen)
         if case.extra["factor"] is not None:
-            loss = (want * case.extra["factor"].value().double()).sum()
-            self._judge_gradients(seen.gradients, dict(zip(of, torch.autograd.grad(loss, list(of.values())))))
+            self._judge_gradients(seen.gradients, gradients)
+
+    def _oracle(self, case: Case) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+        """The output of each call; where the case asks for gradients, those of its one call."""
+        factor, outputs, gradients = case.extra["factor"], [], {}
+        grad = factor is not None
+        weights = dict(zip(case.extra["weights"], _leaves(case.extra["weights"].values(), grad)))
+        for call in case.extra["calls"]:
+            of = dict(zip(("x", "memory"), _leaves(call.args, grad))) | weights
+            want = _decoder_layer(case.extra["norm"], call, of)
+            outputs.append(want.detach().to(call.args[0].value().dtype))
+            if grad:
+                loss = (want * factor.value().double()).sum()
+                gradients = dict(zip(of, torch.autograd.grad(loss, list(of.values()))))
+        return outputs, gradients
 
     def _judge_memory(self, case: Case, log: Any) -> None:
         """What cross-attention makes keys of is the memory itself, also where dropout hides what comes of it."""
