@@ -11,7 +11,6 @@ submission, and the marginal cost between the two sizes; ratios are stock over o
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import shutil
@@ -112,8 +111,10 @@ def compare(project: Project, chapters: list[str], count: int, jobs: int) -> tup
         left = {key: score for key, score in left.items() if key[:2] in done}
         different = [key for key in left if left[key] != right.get(key)]
     name = chapters[0] if len(chapters) == 1 else f"{len(chapters)} chapters"
-    print(f"{name} x {count}: {len(left)} scores, {len(different)} differ {json.dumps(sorted(different)[:5])}; "
+    print(f"{name} x {count}: {len(left)} scores, {len(different)} differ; "
           f"stock left {count * len(chapters) - len(done)} of {count * len(chapters)} submissions ungraded")
+    for key in sorted(different):
+        print(f"  differs: {' '.join(key)}, stock {left[key]}, ours {right.get(key)}")
     print(f"  stock {stock_cost}   per submission {stock_cost.per(count * len(chapters))}")
     print(f"  ours  {our_cost}   per submission {our_cost.per(count * len(chapters))}")
     print(f"  ratio {stock_cost.ratio(our_cost)}", flush=True)
