@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import inspect
 import os
 import socket
@@ -69,16 +70,26 @@ def find_cells_first() -> None:
     inspect.getmodule = getmodule
 
 
-def compile_only_what_may_wait(shell: Any) -> None:
-    """To see whether a cell waits for something, IPython compiles it twice more: not one that has no such word."""
-    compiled = shell.should_run_async
+def look_only_once(kernel: Any) -> None:
+    """To see whether a cell waits for something, it is transformed and compiled twice more: not without such a word."""
+    shell, execute, skipped = kernel.shell, kernel.do_execute, list[str]()
+    compiled, transform = shell.should_run_async, shell.transform_cell
+
+    def waits(*texts: str | None) -> bool:
+        return any(word in text for text in texts if text for word in ("await", "async"))
+
+    @functools.wraps(execute)
+    async def do_execute(code: str, *args: Any, **more: Any) -> Any:
+        skipped[:] = [] if waits(code) else [code]
+        return await execute(code, *args, **more)
+
+    def transform_cell(raw_cell: str) -> str:
+        return skipped.pop() if skipped else transform(raw_cell)  # the first time it is only to see whether it waits
 
     def should_run_async(raw_cell: str, *, transformed_cell: str | None = None, **more: Any) -> bool:
-        text = raw_cell + (transformed_cell or "")
-        may = "await" in text or "async" in text
-        return may and compiled(raw_cell, transformed_cell=transformed_cell, **more)
+        return waits(raw_cell, transformed_cell) and compiled(raw_cell, transformed_cell=transformed_cell, **more)
 
-    shell.should_run_async = should_run_async
+    kernel.do_execute, shell.transform_cell, shell.should_run_async = do_execute, transform_cell, should_run_async
 
 
 class QuietKernelApp(IPKernelApp):
@@ -117,6 +128,7 @@ class QuietKernelApp(IPKernelApp):
         finally:
             ipkernel.sys = sys
         self.kernel._publish_execute_input = lambda *_: None  # the one who sent a cell knows it
+        look_only_once(self.kernel)
 
     def init_shell(self) -> None:
         """IPython formats each traceback twice, for the cell and for a history that ends with the kernel: not that."""
@@ -124,7 +136,6 @@ class QuietKernelApp(IPKernelApp):
         find_cells_first()
         super().init_shell()
         if self.shell is not None:
-            compile_only_what_may_wait(self.shell)
             self.shell._format_exception_for_storage = lambda error, *_, **__: {"ename": type(error).__name__}
 
     def init_heartbeat(self) -> None:
