@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import functools
 import inspect
+import logging
 import os
 import socket
 import subprocess
@@ -100,11 +101,23 @@ class QuietKernelApp(IPKernelApp):
     """
 
     listening: dict[int, int] = {}  # port: file descriptor
+    modules: frozenset[str] = frozenset()  # before the fork: to touch a thousand names copies as many pages
     outstream_class = f"{__name__}.Stream"
 
     def parse_command_line(self, argv: Any = None) -> None:
         """There is none: to parse nothing costs as much as the shell. What would stand there is said here."""
         self.update_config(Config(HistoryManager={"hist_file": ":memory:"}))
+
+    def _configure_logging(self) -> None:
+        """To the log, and no more: a whole configuration goes through every logger of every library."""
+        logging.getLogger(type(self).__name__).addHandler(logging.StreamHandler(sys.__stderr__))
+        self._logging_configured = True
+
+    def init_code(self) -> None:
+        """There is none to run; the names of modules, which `%reset -f aggressive` leaves alone, are noted already."""
+        if self.shell is not None:
+            self.shell.user_ns_hidden.update(self.shell.user_ns)  # from %who
+            self.shell._sys_modules_keys = self.modules
 
     def _bind_socket(self, s: zmq.Socket[Any], port: int) -> int:
         s.setsockopt(zmq.USE_FD, self.listening[port])
