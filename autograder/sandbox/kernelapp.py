@@ -117,7 +117,7 @@ class QuietKernelApp(IPKernelApp):
         """There is none to run; the names of modules, which `%reset -f aggressive` leaves alone, are noted already."""
         if self.shell is not None:
             self.shell.user_ns_hidden.update(self.shell.user_ns)  # from %who
-            self.shell._sys_modules_keys = self.modules
+            self.shell._sys_modules_keys = self.modules or frozenset(sys.modules)
 
     def _bind_socket(self, s: zmq.Socket[Any], port: int) -> int:
         s.setsockopt(zmq.USE_FD, self.listening[port])
