@@ -7,8 +7,8 @@ attention weights too, and lose its fused kernel over it). They take turns in on
 medians over the rounds: tokens per CPU second (a second on a machine of one's own; on a shared one it leaves out the
 waiting), ratios of CPU seconds, and the share of the machine's peak that training reaches: multiply-adds of its matrix
 products, against those of one large product that takes its turn with the rest. "naive" materialises
-softmax(Q K^T / sqrt(d_k)) V; "nn" is nn.Transformer; where no row is padded it gets the masks that suit it best: none
-but the causal one, and the hint that it is causal. Exit code 1 where the reference is slower than a peer.
+softmax(Q K^T / sqrt(d_k)) V; "nn" is nn.Transformer. Where no row is padded all are told so: no mask is made but the
+causal one, and nn also gets the hint that it is causal. Exit code 1 where the reference is slower than a peer.
 """
 
 from __future__ import annotations
