@@ -21,6 +21,8 @@ SKIPPED = frozenset({"demo", "try"})
 ADDED = "added"
 # More than a learner writes; what is done with a notebook takes time that grows with it.
 MOST_CELLS, MOST_TEXT = 2000, 2_000_000
+MOST_PARTS = 300  # of the metadata of a cell or notebook: each is made an object of ours, and copied again and again
+MOST_JSON = 2_000_000  # dicts and lists in a file
 _DEPTH = 30  # of nested values
 _KINDS = frozenset({"code", "markdown", "raw"})
 
@@ -162,6 +164,8 @@ def _decoded(raw: bytes, tell: Tell) -> str:
 
 
 def _json(text: str, tell: Tell) -> Any:
+    if (parts := text.count("{") + text.count("[")) > MOST_JSON:
+        raise Refused(f"the file has {parts} parts, mostly outputs or widgets; ask for it with its outputs cleared")
     try:
         return json.loads(text)
     except RecursionError:
@@ -221,11 +225,28 @@ def _plain_cell(item: Any, tell: Tell) -> NotebookNode | None:
 
 
 def _plain_metadata(found: Any, tell: Tell) -> dict[str, Any]:
+    kept, left = {}, MOST_PARTS
+    found = {key: value for key, value in found.items() if key != "widgets"} if isinstance(found, dict) else {}
+    for key, value in sorted(found.items(), key=lambda item: _parts(item[1])):
+        left -= _parts(value)
+        if left < 0:
+            tell("had more metadata than a notebook needs; the largest left out")
+            break
+        kept[key] = value
     try:
-        return writable(found) if isinstance(found, dict) else {}
+        return writable(kept)
     except ValueError:
         tell("had metadata nested too deep; left out")
         return {}
+
+
+def _parts(value: Any) -> int:
+    """How many values there are in a value; counted no further than matters."""
+    waiting, count = [value], 0
+    while waiting and count <= MOST_PARTS:
+        one, count = waiting.pop(), count + 1
+        waiting += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+    return count
 
 
 def _text_of(source: Any) -> str:

@@ -15,6 +15,7 @@ from autograder.kernels import Forge, Limits, Session, forge
 from autograder.marking import mark
 from autograder.options import EXECUTE, option
 from autograder.results import Marked
+from autograder.sandbox.policy import readable
 
 # nbgrader's own number of seconds for a cell; then, where it sets none, a day.
 _CELL, _ENDLESS = 30.0, 24 * 3600.0
@@ -28,6 +29,19 @@ def limits_of(course: Course) -> Limits:
     seconds = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else _ENDLESS
     start = float(start) if isinstance(start, int | float) and start > 0 else Limits().start
     return Limits(cell=seconds, probe=seconds, start=start, notebook=20 * seconds)
+
+
+def ours() -> list[Path]:
+    """The folders of this repository, should it lie among the system's files: no learner may read them.
+
+    But for those that hold this Python.
+    """
+    root = Path(__file__).parents[1]
+    if not (root / "solutions").is_dir():  # the package alone, installed
+        return []
+    python = [Path(place) for place in readable()]
+    folders = [path for path in root.iterdir() if path.is_dir()]
+    return [path for path in folders if not any(place.is_relative_to(path) for place in python)]
 
 
 class Lost(CourseError):

@@ -19,7 +19,7 @@ from nbformat import NotebookNode
 from autograder.changes import is_up_to_date
 from autograder.course import Course
 from autograder.editions import edition_for
-from autograder.engine import Engine, Here, Lost, limits_of, local_forge
+from autograder.engine import Engine, Here, Lost, limits_of, local_forge, ours
 from autograder.errors import CourseError
 from autograder.gradebook import Book, complete, timestamp_of
 from autograder.handin import Handin, copy_files, digest_of, find_handins, find_notebooks, matches
@@ -117,7 +117,7 @@ def _engine(
     course: Course, sandbox: str, limits: Limits, secret: str, scheduler: str, workers: int
 ) -> Iterator["Here | Farm"]:
     """What runs notebooks: this process or workers, in kernels that see nothing of the course, nor of our sources."""
-    hide = (course.root.resolve(), course.base.resolve(), Path(__file__).parents[1] / "solutions")
+    hide = (course.root.resolve(), course.base.resolve(), *ours())
     if scheduler or workers:
         try:
             from autograder.scale import farm

@@ -21,6 +21,7 @@ from autograder.rebuild import Repair
 # As nbgrader passes over them; the size is its limit too.
 _IGNORED = (".ipynb_checkpoints", "*.pyc", "__pycache__", "feedback", ".autograder")
 _LARGEST = 100_000_000
+_DEEPEST = 30  # folders within folders
 
 
 @dataclass(frozen=True)
@@ -169,13 +170,18 @@ def _names(nb: NotebookNode) -> set[str]:
     return {name for cell in nb.cells for name in (grade_id(cell), cell.get("id", "")) if name}
 
 
-def _entries(folder: Path) -> Iterator[Path]:
-    """All that lies in a folder and below but the folders themselves; a link could lead anywhere: none is followed."""
+def _entries(folder: Path, depth: int = 0) -> Iterator[Path]:
+    """All that lies in a folder and below but the folders themselves; a link could lead anywhere: none is followed.
+
+    What lies deeper than anybody would put it is not looked at.
+    """
+    if depth > _DEEPEST:
+        return
     for path in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ():
         if any(fnmatch.fnmatch(path.name, pattern) for pattern in _IGNORED):
             continue
         if path.is_dir() and not path.is_symlink():
-            yield from _entries(path)
+            yield from _entries(path, depth + 1)
         else:
             yield path
 
@@ -200,7 +206,8 @@ def digest_of(folder: Path) -> str:
 def copy_files(folder: Path, target: Path, *, but: Collection[str] = ()) -> None:
     """Copy the files that are no notebooks, over those that are there; `but` are names from the folder to leave out."""
     for path in _files(folder):
-        if path.suffix.lower() != ".ipynb" and path.relative_to(folder).as_posix() not in but:
+        named = any(part.lower().endswith(".ipynb") for part in path.relative_to(folder).parts)
+        if not named and path.relative_to(folder).as_posix() not in but:
             copy = target / path.relative_to(folder)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)

@@ -280,7 +280,11 @@ class Kernel:
         raise Stopped(TIME, f"stopped after {limit:g} s: the time limit of a cell")
 
     def _wait(self, request: str, deadline: float, outputs: Outputs) -> Any:
-        """Take in messages until the request is answered and its outputs are complete; None at the deadline."""
+        """Take in messages until the request is answered and its outputs are complete; None at the deadline.
+
+        What has come by then is taken in first: it may be we who were late.
+        """
+        late = 2 * _QUEUED
         shell, iopub = self._client.shell_channel, self._client.iopub_channel
         poller, reply, idle = zmq.Poller(), None, False
         self._watch.begin()
@@ -288,9 +292,11 @@ class Kernel:
             poller.register(channel.socket, zmq.POLLIN)
         while not (reply is not None and idle):
             left = deadline - time.monotonic()
-            if left <= 0:
+            if left <= 0 and (late := late - 1) < 0:
                 return reply
-            ready = dict(poller.poll(int(1000 * min(left, _TICK)) + 1))
+            ready = dict(poller.poll(int(1000 * min(left, _TICK)) + 1 if left > 0 else 0))
+            if left <= 0 and not ready:
+                return reply
             if shell.socket in ready and (message := _take(shell, request)):
                 # After the reply the outputs are already on their way.
                 reply = message["content"] if isinstance(message["content"], dict) else {}

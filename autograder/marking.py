@@ -149,6 +149,8 @@ class _Marks:
             return replace(result, verdict="blank", message="not answered")
         missing = found[0].found.get("answer") if found else None
         if isinstance(missing, Raised) and missing.step == "answer":
+            if missing.kind == "Borrowed":
+                return replace(result, kind="borrowed", message=_kept(missing.message))
             return replace(result, kind="not defined", message=_kept(self._undefined(hidden, missing, answer)))
         message = self._cause(hidden.exercise, answer) + verdict.message
         return replace(result, verdict="failed", kind=verdict.kind, message=_kept(message))
@@ -313,7 +315,8 @@ def _said(error: NotebookNode) -> str:
 
 def _brief(error: NotebookNode) -> str:
     """An error in one line; of the place of a syntax error its line alone, the file being the kernel's."""
-    text = re.sub(r"\(\S+\.py, (line \d+)\)$", r"(\1)", " ".join(str(error.evalue).split()))
+    said = " ".join(str(error.evalue)[:_LONGEST].split())  # the pattern takes the square of its length
+    text = re.sub(r"\(\S+\.py, (line \d+)\)$", r"(\1)", said)
     return f"{error.ename}: {text[:200]}".rstrip(": ")
 
 

@@ -11,7 +11,8 @@ from autograder.statements import defined
 # From here on two texts are versions of one cell: a stub and an answer to it share signature and docstring.
 ALIKE = 0.5
 
-_COMPARED = 20_000  # characters: the time it takes grows with the product of both lengths
+# Characters and cells: the time that it takes grows with the product of both lengths, and worse where they repeat.
+_COMPARED, _CANDIDATES = 2000, 20
 
 Cells = list[NotebookNode]
 
@@ -106,12 +107,12 @@ def _by_place(ours: Cells, theirs: Cells, pairs: Pairs) -> None:
         rivals = [p for p in pairs.open(ours) if is_answer(ours[p]) and _window(p, pairs, len(theirs)) == (low, high)]
         if not found:
             continue
-        likeness = {i: _likeness(ours[place].source, theirs[i].source) for i in found}
-        best = max(found, key=lambda i: (likeness[i], -i))
-        if len(found) <= len(rivals):
-            best = found[0]
-        elif likeness[best] < ALIKE and kind == "code":
-            continue
+        best = found[0]
+        if len(found) > len(rivals):
+            likeness = {i: _likeness(ours[place].source, theirs[i].source) for i in found[:_CANDIDATES]}
+            best = max(likeness, key=lambda i: (likeness[i], -i))
+            if likeness[best] < ALIKE and kind == "code":
+                continue
         pairs.chosen[place] = best
 
 
@@ -122,4 +123,4 @@ def _window(place: int, pairs: Pairs, end: int) -> tuple[int, int]:
 
 
 def _likeness(stub: str, text: str) -> float:
-    return difflib.SequenceMatcher(None, stub, text[:_COMPARED], autojunk=False).ratio()
+    return difflib.SequenceMatcher(None, stub[:_COMPARED], text[:_COMPARED], autojunk=False).ratio()

@@ -89,7 +89,7 @@ def _score_table(chapter: str, records: list[Record], heads: dict[str, str]) -> 
         total = sum(record.points or 0.0 for record in row.values())
         refused = any(record.kind == "refused" for record in row.values())
         shown = [_shown(row[name]) if name in row else Text("") for name in heads]
-        table.add_row(student, *shown, Text("refused", "magenta") if refused else f"{total:g}")
+        table.add_row(Text(one_line(student)), *shown, Text("refused", "magenta") if refused else f"{total:g}")
     return table
 
 

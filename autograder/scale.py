@@ -24,7 +24,7 @@ from distributed import Client, KilledWorker, LocalCluster, Worker, WorkerPlugin
 from nbformat import NotebookNode
 
 from autograder import sandbox
-from autograder.engine import Here, Lost, local_forge
+from autograder.engine import Here, Lost, local_forge, ours
 from autograder.errors import CourseError
 from autograder.kernels import Limits
 from autograder.results import Marked, Result
@@ -142,7 +142,7 @@ class _Warm(WorkerPlugin):
 
     def setup(self, worker: Worker) -> None:
         """Start it."""
-        hide = [*self._hide, Path(__file__).parents[1] / "solutions", Path(worker.local_directory)]
+        hide = [*self._hide, *ours(), Path(worker.local_directory)]
         self._ending = ExitStack()
         warm = local_forge(self._mode, hide)
         self.engine = Here(self._ending.enter_context(warm), self._limits, self._secret)

@@ -24,6 +24,8 @@ LAYOUTS = ("contiguous", "strided", "expanded")
 MAX_BYTES = 64 << 20  # one message
 MAX_TEXT = 4000  # one string that a probe brings back
 MAX_DEPTH = 12
+MAX_ITEMS = 10_000  # of one list, tuple or dict; arrays are no lists
+MAX_BITS = 2048  # of one int
 
 
 class WireError(ValueError):
@@ -332,7 +334,9 @@ def _unpack(item: Any, blobs: _Blobs, depth: int) -> Any:
     if depth > 3 * MAX_DEPTH:
         raise WireError("nested too deep")
     if isinstance(item, list):
-        return [_unpack(each, blobs, depth + 1) for each in item]
+        return [_unpack(each, blobs, depth + 1) for each in _few(item)]
+    if isinstance(item, int) and item.bit_length() > MAX_BITS:
+        raise WireError(f"a number of more than {MAX_BITS} bits")
     if not isinstance(item, dict):
         return item
     decoder = _DECODERS.get(item.get("t", ""))
@@ -372,8 +376,15 @@ _FIELD_TYPES: dict[str, type] = {
 }
 
 
+def _few(plain: Any) -> Any:
+    """Itself; WireError where it has more items than anything that is sent: what is told of them would take long."""
+    if len(plain) > MAX_ITEMS:
+        raise WireError(f"{len(plain)} items in one list; at most {MAX_ITEMS}")
+    return plain
+
+
 def _pairs(plain: Any) -> Iterator[tuple[str, Any]]:
-    for key, item in plain:
+    for key, item in _few(plain):
         if not isinstance(key, str):
             raise WireError("a key that is no text")
         yield key, item
@@ -381,7 +392,7 @@ def _pairs(plain: Any) -> Iterator[tuple[str, Any]]:
 
 _DECODERS: dict[str, Callable[[Any, _Blobs, int], Any]] = {
     "float": lambda plain, blobs, depth: float(plain),
-    "tuple": lambda plain, blobs, depth: tuple(_unpack(item, blobs, depth) for item in plain),
+    "tuple": lambda plain, blobs, depth: tuple(_unpack(item, blobs, depth) for item in _few(plain)),
     "dict": lambda plain, blobs, depth: {key: _unpack(item, blobs, depth) for key, item in _pairs(plain)},
     "array": _unpack_array,
     **{tag: _unpack_record(kind, names) for kind, (tag, names) in _TAGS.items()},

@@ -3,6 +3,7 @@
 import json
 import shutil
 import stat
+import time
 from textwrap import indent
 
 import nbformat
@@ -30,12 +31,13 @@ from click.testing import CliRunner
 from nbformat.v4 import new_code_cell, new_markdown_cell
 from rich.console import Console
 
-from autograder import handin, results
+from autograder import engine, handin, marking, results
 from autograder.cli import main
 from autograder.course import Course
 from autograder.errors import CourseError
 from autograder.grade import Record, by_exercise, grade, limits_of, stored_records
 from autograder.ledger import log, log_line, refusals, secret_of, state
+from autograder.outputs import error_output
 from autograder.progress import Watch, console
 from autograder.release import STUB
 from autograder.report import as_json, class_as_json, class_tables, score_tables, tables_of_run
@@ -521,3 +523,42 @@ def test_name_of_a_file_can_forge_no_line_of_the_report(course):
     lines = [*told.summary(), *(part for part in report_of(course) if isinstance(part, str))]
     assert any("x\ufffd7 handed in" in line for line in lines)
     assert all(line.isprintable() for line in lines)
+
+
+def test_text_of_an_error_takes_no_time_however_long():
+    """A pattern takes the square of its length: 65 s for this one, with all others waiting."""
+    begin = time.process_time()
+    said = marking._brief(error_output("ValueError", "(" * 200_000))
+    assert said.startswith("ValueError: ((") and time.process_time() - begin < 5
+
+
+def test_folders_that_nobody_would_make_stop_nothing(course):
+    """One that is called like the notebook, as unzipping makes it, and one a thousand deep."""
+    nb = answered(released(course), SOLVED)
+    folder = hand_in(course, "ann", nb, file="numbers.ipynb/numbers.ipynb").parent.parent
+    (folder / "numbers.ipynb" / "helper.py").write_text("x = 1\n")
+    deep = folder
+    for _ in range(100):
+        deep = deep / "d"
+        deep.mkdir()
+    (deep / "note.txt").write_text("far down")
+    records = grade(course)
+    assert {record.kind for record in records if record.student == "ann"} != {"refused"}
+    assert of(records, "ann", "double").verdict == "passed"
+
+
+def test_nothing_of_this_repository_is_to_be_seen_but_its_python(tmp_path, monkeypatch):
+    """An installation from git lies among the system's files, with the solutions in its history."""
+    package = tmp_path / "autograder"
+    for name in (".git", "solutions", "tests", "autograder", ".venv/lib"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setattr(engine, "__file__", str(package / "engine.py"))
+    monkeypatch.setattr(engine, "readable", lambda: ["/usr", str(tmp_path / ".venv")])
+    assert {path.name for path in engine.ours()} == {".git", "solutions", "tests", "autograder"}
+    (tmp_path / "solutions").rmdir()
+    assert engine.ours() == []                                         # some other package's folder
+
+
+def test_name_of_a_learners_folder_moves_no_cursor(course):
+    hand_in(course, "esc\x1b[2Jx", answered(released(course), SOLVED))
+    assert "\x1b" not in run("autograder", "grade", ".", cwd=course.root).out

@@ -420,3 +420,30 @@ def test_a_missing_answer_is_an_exception_of_every_step():
 def test_the_registry_is_closed():
     with pytest.raises(KeyError):
         make("os.system", "true")
+
+
+BORROWED = {
+    "the object itself": "from autograder.probe.model import EncoderDecoder as answer",
+    "its methods": "from autograder.probe import model as right\nclass answer(torch.nn.Module):\n"
+                   "    residual, forward = right._Block.residual, right._EncoderBlock.forward",
+    "its subclass": "from autograder.probe.model import EncoderDecoder\nclass answer(EncoderDecoder): pass",
+    "looked up": "def answer(layer):\n    return sys.modules['autograder.probe.objects']._MIXES",
+    "looked up within": "def answer(layer):\n    return [k for k in __import__('autograder.probe').objects._MIXES]",
+}
+OWN = {
+    "a function": "def answer(x):\n    return 'my autograder passes'", "a class": "class answer(torch.nn.Linear): pass",
+    "a partial": "import functools\nanswer = functools.partial(max, 1)", "a builtin": "answer = abs",
+    "an object": "class A:\n    def __call__(self, x): return x\nanswer = A()", "torch's": "answer = torch.softmax",
+}
+
+
+@pytest.mark.parametrize("code", [*BORROWED.values(), *OWN.values()], ids=[*BORROWED, *OWN])
+def test_an_answer_made_of_the_graders_own_code_is_told_from_ones_own(code):
+    """The probe has models that are right answers of chapters 6 to 8."""
+    namespace = {"__name__": "__main__"}
+    exec("import sys, torch\n" + code, namespace)
+    plan = Plan()
+    plan.defaults(ANSWER)
+    found = decode(serve("answer", encode([plan]), namespace))[0].found
+    borrowed = getattr(found.get("answer"), "kind", "") == "Borrowed"
+    assert borrowed == (code in BORROWED.values())

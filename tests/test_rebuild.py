@@ -2,6 +2,7 @@
 
 import copy
 import json
+import time
 
 import nbformat
 import pytest
@@ -397,3 +398,34 @@ def test_thousands_of_cells_are_refused():
     cells = [{"cell_type": "code", "source": "1", "metadata": {}}] * 2001
     with pytest.raises(Refused, match="2001 cells"):
         parse(json.dumps({"nbformat": 4, "cells": cells}).encode())
+
+
+def many_parts(**more):
+    cell = {"cell_type": "code", "source": "1", "metadata": {"tags": ["kept"], **more}}
+    meta = {"kernelspec": {"name": "python3"}, **more}
+    return json.dumps({"nbformat": 4, "metadata": meta, "cells": [cell]}).encode()
+
+
+@pytest.mark.parametrize("bomb", [[{}] * 5000, {str(i): 0 for i in range(5000)}, [[[0] * 100] * 100]])
+def test_metadata_of_thousands_of_parts_is_left_out_and_told(bomb):
+    """Each became an object of ours, copied again and again: 190 MB for one of a file."""
+    told = []
+    nb = parse(many_parts(x=bomb), told.append)
+    assert nb.metadata == {"kernelspec": {"name": "python3"}} and nb.cells[0].metadata == {"tags": ["kept"]}
+    assert any("more metadata than" in what for what in told)
+    assert parse(many_parts(x=[1, 2]), told.append).cells[0].metadata.x == [1, 2]
+
+
+def test_file_of_millions_of_parts_is_refused():
+    with pytest.raises(Refused, match="ask for it with its outputs cleared"):
+        parse(many_parts(x=[{}] * 2_000_001))
+
+
+def test_likeness_of_long_repeating_texts_takes_no_time():
+    """Nine such cells took two and a half minutes of the grader, and two thousand may come."""
+    nb = handed_out()
+    last = nb.cells[place_of(nb, "double-tests")]
+    nb.cells = [code(" e" * 9990 + f" {i}", f"c{i}") for i in range(60)] + [last]
+    begin = time.process_time()
+    rebuild(edition(), back(nb))
+    assert time.process_time() - begin < 20                            # half an hour before

@@ -126,6 +126,10 @@ def _message(header: object, blob: bytes = b"") -> bytes:
         _message({"t": "dict", "v": [[1, 2]]}),
         b"\x08\x00\x00\x00" + b"[" * 8,
         _message(json.loads("[" * 60 + "]" * 60)),
+        _message([0] * 10_001),
+        _message({"t": "tuple", "v": [0] * 10_001}),
+        _message({"t": "dict", "v": [["k", 0]] * 10_001}),
+        _message([1 << 2048]),
     ],
 )
 def test_what_is_not_of_the_schema_is_refused(message):

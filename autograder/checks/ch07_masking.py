@@ -348,7 +348,7 @@ class DecoderBlock(Exercise):
         twice = [", ".join(names) for names in seen.facts["shared"]]
         expect(not twice, "layers", f"these are one and the same tensor: {'; '.join(twice)}")
         ran(seen.defaults, "looking at the defaults of __init__")
-        fits = seen.defaults.get("dropout") == 0.1 and seen.defaults.get("norm") == "post"
+        fits = seen.defaults.get("dropout", 0.1) == 0.1 and seen.defaults.get("norm", "post") == "post"
         expect(fits, "defaults", 'the signature should be DecoderBlock(d_model, h, d_ff, dropout=0.1, norm="post")')
 
     def _judge_gradients(self, found: Any, oracle: Mapping[str, torch.Tensor]) -> None:

@@ -11,6 +11,7 @@ import pickle
 import random
 import warnings
 from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from torch import nn
 
 from autograder.probe.objects import make
-from autograder.wire import MAX_TEXT, Array, Opaque, Plan, Raised, Ref, Seen, Step, decode, encode
+from autograder.wire import MAX_BITS, MAX_ITEMS, MAX_TEXT, Array, Opaque, Plan, Raised, Ref, Seen, Step, decode, encode
 
 MAX_ARRAY = 8 << 20  # bytes of one array that comes back
 
@@ -30,16 +31,42 @@ class _NotReached(Exception):
         self.raised = raised
 
 
+class Borrowed(Exception):
+    """An answer is made of the grader's own code."""
+
+
 def serve(expression: str, request: bytes, namespace: dict[str, Any]) -> bytes:
     """Carry out the encoded plans on what `expression` is in the learner's namespace; the findings, encoded."""
     plans = decode(request)
     try:
         answer = eval(expression, namespace)  # the expression is our own test cell's
+        if name := _borrowed(answer):
+            raise Borrowed(f"{name} is the grader's own code, or looks into it: the answer has to be yours")
     except Exception as error:
         raised = _raised(error, "answer")
         return encode([Seen({"answer": raised, **{step.out: raised for step in plan.steps}}) for plan in plans])
     with undisturbed():
         return encode([carry_out(plan, answer) for plan in plans])
+
+
+def _borrowed(answer: Any) -> str:
+    """The part of an answer that is this package's or names it, "" where there is none: the package has models, too."""
+    if str(getattr(answer, "__module__", "")).startswith(_OWN_NAME):
+        return getattr(answer, "__qualname__", "it")
+    kinds = [kind for kind in getattr(answer, "__mro__", ()) if kind.__module__.startswith(("__main__", _OWN_NAME))]
+    for part in [answer, *(value for kind in kinds for value in (kind, *vars(kind).values()))]:
+        code = getattr(getattr(part, "__func__", part), "__code__", None)
+        owner = str(getattr(part, "__module__", ""))
+        if owner.startswith(_OWN_NAME) or (isinstance(code, CodeType) and _names_us(code)):
+            return getattr(part, "__qualname__", "it")
+    return ""
+
+
+def _names_us(code: CodeType) -> bool:
+    """Does a function, or one within it, say this package's name?"""
+    said = [*code.co_names, *(value for value in code.co_consts if isinstance(value, str))]
+    inner = [value for value in code.co_consts if isinstance(value, CodeType)]
+    return any(text == "autograder" or text.startswith(_OWN_NAME) for text in said) or any(map(_names_us, inner))
 
 
 def carry_out(plan: Plan, answer: Any, until: Callable[[str, Any], bool] = lambda name, finding: False) -> Seen:
@@ -129,10 +156,10 @@ def plain(value: Any, depth: int = 0) -> Any:
         return _plain_scalar(value)
     if isinstance(value, (Raised, Opaque, Array)):
         return value
-    if depth < 6 and isinstance(value, (list, tuple)) and len(value) < 10_000:
+    if depth < 6 and isinstance(value, (list, tuple)) and len(value) <= MAX_ITEMS:
         items = [plain(item, depth + 1) for item in value]
         return items if isinstance(value, list) else tuple(items)
-    if depth < 6 and isinstance(value, dict) and len(value) < 10_000:
+    if depth < 6 and isinstance(value, dict) and len(value) <= MAX_ITEMS:
         return {str(key)[:MAX_TEXT]: plain(item, depth + 1) for key, item in value.items()}
     return Opaque(type(value).__name__)
 
@@ -157,7 +184,7 @@ def _plain_scalar(value: Any) -> Any:
         if isinstance(value, kind):
             return kind(value)[:MAX_TEXT] if kind is str else kind(value)
     if isinstance(value, int):
-        return int(value) if value.bit_length() < 2048 else Opaque("int of more than 2048 bits")
+        return int(value) if value.bit_length() <= MAX_BITS else Opaque(f"int of more than {MAX_BITS} bits")
     return None
 
 
@@ -184,6 +211,7 @@ def _learner_line(error: BaseException) -> str:
     return line[:200]
 
 
+_OWN_NAME = "autograder."
 _OWN_FOLDER = __file__.rsplit("/", 1)[0]
 
 

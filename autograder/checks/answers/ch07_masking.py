@@ -812,6 +812,32 @@ class DecoderBlock(nn.Module):
 _block = DecoderBlock
 
 
+@right("arguments handed on")
+class DecoderBlock(nn.Module):
+    def __init__(self, *args, **kwargs):
+        super().__init__()
+        self.build(*args, **kwargs)
+
+    def build(self, d_model, h, d_ff, dropout=0.1, norm="post"):
+        if norm not in {"post", "pre"}:
+            raise ValueError(norm)
+        self.pre = norm == "pre"
+        self.self_attention, self.cross_attention = MultiHeadAttention(d_model, h), MultiHeadAttention(d_model, h)
+        self.feed_forward = FeedForward(d_model, d_ff)
+        self.norm1, self.norm2, self.norm3 = nn.LayerNorm(d_model), nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x, memory, self_mask=None, cross_mask=None):
+        layers = [
+            (self.norm1, lambda y: self.self_attention(y, mask=self_mask)[0]),
+            (self.norm2, lambda y: self.cross_attention(y, memory, mask=cross_mask)[0]),
+            (self.norm3, self.feed_forward),
+        ]
+        for norm, layer in layers:
+            x = x + self.dropout(layer(norm(x))) if self.pre else norm(x + self.dropout(layer(x)))
+        return x
+
+
 @right("one helper for the residual")
 class DecoderBlock(nn.Module):
     def __init__(self, d_model, h, d_ff, dropout=0.1, norm="post"):
