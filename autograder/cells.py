@@ -226,13 +226,14 @@ def _plain_cell(item: Any, tell: Tell) -> NotebookNode | None:
 
 def _plain_metadata(found: Any, tell: Tell) -> dict[str, Any]:
     kept, left = {}, MOST_PARTS
-    found = {key: value for key, value in found.items() if key != "widgets"} if isinstance(found, dict) else {}
-    for key, value in sorted(found.items(), key=lambda item: _parts(item[1])):
-        left -= _parts(value)
+    found = found if isinstance(found, dict) else {}
+    sizes = {key: _parts(value) for key, value in found.items() if key != "widgets"}  # large, and nobody reads them
+    for key in sorted(sizes, key=sizes.__getitem__):
+        left -= sizes[key]
         if left < 0:
             tell("had more metadata than a notebook needs; the largest left out")
             break
-        kept[key] = value
+        kept[key] = found[key]
     try:
         return writable(kept)
     except ValueError:
