@@ -1,7 +1,8 @@
 """The book: solved notebooks run, their outputs put into the student editions, and HTML made of it without a problem.
 
-Running is cached by content. Sphinx is not asked to build what changed: from a warm state it repeats no warning of an
-unchanged page and misses a reference that broke elsewhere. A changed book is built whole, an unchanged one not at all.
+Notebooks run side by side, one a core, and what they gave is cached by content. Sphinx is not asked to build what
+changed: from a warm state it repeats no warning of an unchanged page and misses a reference that broke elsewhere. A
+changed book is built whole, an unchanged one not at all.
 """
 
 import hashlib
@@ -15,18 +16,20 @@ import tempfile
 import time
 from collections.abc import Callable
 from importlib import metadata
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
 
 from autograder import source
-from autograder.course import Project
+from autograder.course import Project, cores
 from autograder.errors import CourseError
 
 Say = Callable[[str], None]
 
 CELL_SECONDS = 600
+MOST_KERNELS = 4    # at a time, of 0.4 GiB each
 SAY_SECONDS = 2.0   # between two lines of progress
 # A change of any of these may change what a notebook prints, or what a page looks like.
 RUNS = ("numpy", "torch", "matplotlib", "ipykernel")
@@ -64,8 +67,11 @@ def executed_path(project: Project, slug: str) -> Path:
 
 def execute(project: Project, slug: str, *, say: Say = quiet) -> NotebookNode:
     """The solved notebook with its outputs, run only if its cells, set-up or libraries changed since the last run."""
-    notebook, kept = source.load(project, slug), executed_path(project, slug)
-    key = _run_key(notebook)
+    return _executed(project, slug, source.load(project, slug), say)
+
+
+def _executed(project: Project, slug: str, notebook: NotebookNode, say: Say) -> NotebookNode:
+    kept, key = executed_path(project, slug), _run_key(notebook)
     if kept.is_file():
         before = nbformat.read(kept, as_version=4)
         if before.metadata.get("course", {}).get("executed") == key:
@@ -135,7 +141,7 @@ def _line(text: str) -> str:
 def build(project: Project, *, say: Say = quiet) -> Path:
     """The folder of the HTML book, made anew if anything changed; CourseError lists every problem that it has."""
     _check_toc(project)
-    keys = [execute(project, slug, say=say).metadata["course"]["executed"] for slug in project.slugs()]
+    keys = [notebook.metadata["course"]["executed"] for notebook in _all_executed(project, say)]
     html, stamp = project.build / "html", project.build / "book.json"
     now = {"inputs": _digest(_inputs(project), BUILDS, salt=",".join(keys))}
     if stamp.is_file() and (html / "index.html").is_file() and json.loads(stamp.read_text()) == now:
@@ -150,6 +156,14 @@ def build(project: Project, *, say: Say = quiet) -> Path:
         raise CourseError(f"book: {count}; mend {'it' if len(problems) == 1 else 'each'}:\n" + "\n".join(problems))
     _write(stamp, json.dumps(now))
     return html
+
+
+def _all_executed(project: Project, say: Say) -> list[NotebookNode]:
+    """Every chapter executed, some at a time; the first in the book's order that fails ends it."""
+    loaded = [(project, slug, source.load(project, slug), say) for slug in project.slugs()]
+    # Its threads are daemons, unlike those of concurrent.futures: a build that is interrupted waits for no notebook.
+    with ThreadPool(min(cores(), MOST_KERNELS)) as pool:
+        return list(pool.imap(lambda chapter: _executed(*chapter), loaded))
 
 
 def _check_toc(project: Project) -> None:

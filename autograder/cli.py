@@ -1,14 +1,13 @@
 """The command line. Every command is thin: the rooms do the work."""
 
 import importlib
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from autograder.course import Course, Project
+from autograder.course import Course, Project, cores
 from autograder.errors import CourseError
 
 
@@ -16,7 +15,6 @@ class _Group(click.Group):
     """Errors that the user can mend are one line on stderr and exit code 1, never a traceback."""
 
     def invoke(self, context: click.Context) -> Any:
-        _import_jsonschema()
         try:
             return super().invoke(context)
         except CourseError as problem:
@@ -31,6 +29,17 @@ def _import_jsonschema() -> None:
         sys.modules[grammar] = None  # type: ignore[assignment]  # as if it were not installed
         importlib.import_module("jsonschema")
         del sys.modules[grammar]
+
+
+class _Command(click.Command):
+    """What a command may import is made light before it runs; its help needs none of it."""
+
+    def invoke(self, context: click.Context) -> Any:
+        _import_jsonschema()
+        return super().invoke(context)
+
+
+_Group.command_class = _Command
 
 
 @click.group(cls=_Group)
@@ -137,7 +146,7 @@ def init(start: Path | None, directory: Path) -> None:
 @_STUDENT
 @click.option("--notebook", help="Only this notebook of an assignment; the others stay as they were graded.")
 @click.option("--update", is_flag=True, help="Pass over what was graded and has not changed since.")
-@click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="one per core",
+@click.option("--jobs", type=click.IntRange(1), default=cores(), show_default="one per core",
               help="How many submissions to run at a time.")
 @click.option("--scheduler", metavar="ADDRESS", default="", help="Run notebooks on the workers of a dask scheduler.")
 @click.option("--cluster", type=click.Choice(["local"]), help="Run notebooks on dask workers started here, one a job.")

@@ -15,6 +15,11 @@ from autograder.errors import CourseError
 SLUG = re.compile(r"\d\d_[a-z0-9]+(?:_[a-z0-9]+)*")
 
 
+def cores() -> int:
+    """Processors that this process may use: fewer than the machine has where a container or a batch queue says so."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @dataclass(frozen=True)
 class Project:
     """The repository of the course: `solutions/` is the source, everything else is made from it."""

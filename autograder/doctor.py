@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from autograder import sandbox
+from autograder.course import cores
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PLAYWRIGHT_CACHES = ("~/.cache/ms-playwright", "~/Library/Caches/ms-playwright", "~/AppData/Local/ms-playwright")
@@ -126,9 +127,8 @@ def disk(root: Path) -> Finding:
 
 def processors() -> Finding:
     """Processors that this process may use."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = os.environ.get("OMP_NUM_THREADS", "not set")
-    return found("processors", True, f"{count} usable, OMP_NUM_THREADS {threads}", "")
+    return found("processors", True, f"{cores()} usable, OMP_NUM_THREADS {threads}", "")
 
 
 def memory() -> Finding:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import nbformat
 
-from autograder.course import Course, Project
+from autograder.course import Course, Project, cores
 from autograder.gradebook import Book
 from autograder.newcourse import init, released
 from autograder.sample import Chapter, _mistaken
@@ -130,7 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chapter", default="03_scaling")
     parser.add_argument("--sizes", type=int, nargs="+", default=[20, 60])
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=cores())
     parser.add_argument("--whole-course", type=int, metavar="COUNT", help="every chapter instead, for so many learners")
     given = parser.parse_args()
     project = Project.find(Path(__file__))

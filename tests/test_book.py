@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import threading
 from html import unescape
 from pathlib import Path
 
@@ -176,6 +177,40 @@ def test_chapter_runs_again_with_another_torch(tiny, monkeypatch):
     monkeypatch.setattr(book.metadata, "version", lambda name: "0.0")
     with pytest.raises(AssertionError, match="should not have run"):
         book.execute(tiny, TINY)
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch) -> Project:
+    """A project of two chapters, and two cores."""
+    project = shell(tmp_path, {})
+    for slug in (TINY, "02_tiny"):
+        project.source(slug).write_text(SOURCE)
+    toc(project.root, [f"chapters/{TINY}", "chapters/02_tiny"])
+    monkeypatch.setattr(book, "cores", lambda: 2)
+    monkeypatch.setattr(book, "_jupyter_book", lambda *_, **__: [])
+    return project
+
+
+def test_chapters_run_side_by_side(two, monkeypatch):
+    both = threading.Barrier(2, timeout=60)
+    monkeypatch.setattr(book, "run", lambda *_, **__: both.wait())
+    book.build(two)
+    assert all(book.executed_path(two, slug).is_file() for slug in (TINY, "02_tiny"))
+
+
+def test_chapter_that_fails_ends_the_build_while_another_runs(two, monkeypatch):
+    others = threading.Event()
+
+    def run(notebook, name, **_):
+        if TINY in name:
+            raise CourseError(f"{name}: cell 'a' failed")
+        others.wait(60)
+
+    monkeypatch.setattr(book, "run", run)
+    with pytest.raises(CourseError, match=f"{TINY}.md: cell 'a' failed"):
+        book.build(two)
+    assert not others.is_set() and not book.executed_path(two, "02_tiny").is_file()
+    others.set()
 
 
 def test_failing_cell_is_an_error_that_names_file_cell_and_reason():

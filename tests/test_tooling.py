@@ -184,8 +184,21 @@ assert not heavy, heavy
 nbformat.validate(nbformat.v4.new_notebook())
 import rfc3987_syntax
 """
+HELP = """
+import sys
+from autograder import cli
+try:
+    cli.main(["grade", "--help"])
+finally:
+    assert "jsonschema" not in sys.modules
+"""
 
 
 def test_commands_that_run_no_code_import_neither_torch_nor_a_grammar():
     """Two seconds and one of them, of a report that takes one and a half."""
     subprocess.run([sys.executable, "-c", QUICK], check=True, timeout=120)
+
+
+def test_help_of_a_command_imports_what_it_prints_alone():
+    done = subprocess.run([sys.executable, "-c", HELP], check=True, capture_output=True, text=True, timeout=120)
+    assert "--dry-run" in done.stdout
