@@ -385,6 +385,13 @@ def pair(found: Any, what: str, length: int = 2) -> Sequence[Any]:
     return found
 
 
+def defaults(found: Any, given: Mapping[str, Any]) -> None:
+    """Fails where an argument of the answer that the exercise gives a default has another one."""
+    of = found if isinstance(found, dict) else {}
+    other = [name for name, value in given.items() if of.get(name, value) != value]
+    expect(not other, "defaults", f"these defaults are not the given ones: {', '.join(other)}")
+
+
 def oracle_gradients(
     function: Callable[..., Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], factors: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:

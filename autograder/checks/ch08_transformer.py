@@ -17,6 +17,7 @@ from autograder.judge import (
     Exercise,
     Sight,
     close,
+    defaults,
     expect,
     is_array,
     near,
@@ -216,7 +217,7 @@ class Transformer(Exercise):
         expect(not any("src_embedding.weight" in names for names in shared), "tied", "src_embedding has its own table")
         expect("output.bias" not in seen.facts["parameters"], "parts", "output should have no bias")
         expect(seen.pad_id == case.extra["pad"], "parts", "the attribute pad_id should keep the pad_id that is given")
-        _judge_defaults(seen.defaults, DEFAULTS)
+        defaults(seen.defaults, DEFAULTS)
         for table, name in zip(seen.tables, ("src_embedding.weight", "output.weight")):
             ran(table, "looking into your model")
             size = is_array(table, table.shape, name, lib="torch").double().std() * math.sqrt(case.args[2])
@@ -233,13 +234,6 @@ class Transformer(Exercise):
             text = "after model.to(device) the logits are elsewhere: make every tensor on the device of the ids"
             stayed = any(devices != ["meta"] for devices in seen.reached)
             expect(seen.moved == Opaque("Tensor on meta") and not stayed, "device", text)
-
-
-def _judge_defaults(found: Any, given: Mapping[str, Any]) -> None:
-    """The defaults that the exercise states, where the answer has any."""
-    of = found if isinstance(found, dict) else {}
-    other = [name for name, value in given.items() if of.get(name, value) != value]
-    expect(not other, "defaults", f"these defaults are not the given ones: {', '.join(other)}")
 
 
 def _where(found: Any, real: torch.Tensor) -> Any:
@@ -393,7 +387,7 @@ class TrainStep(Exercise):
             return
         for loss in seen.losses:
             ran(loss)
-        _judge_defaults(seen.defaults, {"accumulate": 1, "clip": 1.0, "amp": False})
+        defaults(seen.defaults, {"accumulate": 1, "clip": 1.0, "amp": False})
         amp = case.kwargs.get("amp", False)
         losses, norms, weights = self._oracle(case)
         for got, want in zip(seen.losses, losses):
@@ -821,7 +815,7 @@ class BeamSearch(Exercise):
     def judge(self, case: Case, seen: Sight) -> None:
         want = _best(case)
         _judge_ids(seen.result, torch.tensor([want]))
-        _judge_defaults(seen.defaults, {"beam": 4, "alpha": 0.6})
+        defaults(seen.defaults, {"beam": 4, "alpha": 0.6})
         unchanged(seen.after, case.args)
         _judge_log(seen, case.extra["training"])
         _judge_encoded(seen)
