@@ -46,7 +46,7 @@ class CausalMask(Exercise):
         yield Case(note="m = n", extra={"calls": [(3, 3), (1, 1), (sizes[0], sizes[0])]})
         longer = [(int(n), int(n + more)) for n, more in zip(rng.integers(2, 7, 4), rng.integers(1, 6, 4))]
         yield Case(note="m > n", part="edge", extra={"calls": [(2, 5), (1, 4), (3, 4), *longer]})
-        yield Case(note="m < n", part="edge", extra={"refused": [(3, 2), (6, 1), (longer[0][1], longer[0][0])]})
+        yield Case(note="m < n", part="edge", extra={"refused": [(3, 2), (6, 1), (3, 0), (longer[0][1], longer[0][0])]})
 
     def plan(self, case: Case, plan: Plan) -> dict[str, Any]:
         calls = case.extra.get("calls") or case.extra["refused"]
@@ -184,6 +184,8 @@ class MaskedSoftmax(Exercise):
                          "padding alone", **edge)  # fmt: skip
         far = "masked scores far above the kept ones"
         yield self._case(rng, (3, 5), mask_shape=(3, 5), giant=3e4, note=far, **edge)
+        far_apart = {"giant": 80.0, "empty": True, "grad": True}  # exp of the difference is no float32 any more
+        yield self._case(rng, (4, 5), mask_shape=(4, 5), **far_apart, note=f"{far}, and an empty row", **edge)
         yield self._case(rng, (2, 5), mask_shape=(5,), shift=1000.0, note="scores near 1000", **edge)
         yield self._case(rng, (3, 4, 5), mask_shape=(4, 5), dtype="float64", empty=True, note="float64", **edge)
         for dtype in ("float16", "bfloat16"):
@@ -257,7 +259,8 @@ class DecoderBlock(Exercise):
         edge: dict[str, Any] = {"part": "edge", **drawn}
         modes = "dropout=1.0, in train and in eval mode"
         yield self._case(rng, [(2, 2, 4, {}, True), (1, 3, 2)], dropout=1.0, note=modes, **edge)
-        calls = [(2, 2, 4, {}, True), (2, 3, 3, self_mask | cross_mask)]
+        # n = m and one mask alone: it goes to its own attention and to no other, in pre-LN too
+        calls = [(2, 2, 4, {}, True), (2, 3, 3, self_mask | cross_mask), (2, 3, 3, self_mask), (2, 3, 3, cross_mask)]
         note = f'norm="pre", {modes}, float64'
         yield self._case(rng, calls, dropout=1.0, norm="pre", dtype="float64", note=note, **edge)
         yield Case(note="which norms there are", part="edge", extra={"refused": ["Pre", "none", None]})

@@ -72,14 +72,14 @@ class Model:
             x = self._block(f"encoder.{i}", x, [("attention", None, self._real(src))])
         return self._normed("encoder_norm", x) if self.norm == "pre" else x
 
-    def decode(self, tgt: np.ndarray, memory: np.ndarray, src: np.ndarray) -> np.ndarray:
+    def decode(self, tgt: np.ndarray, memory: np.ndarray, src: np.ndarray, *, last_norm: bool = True) -> np.ndarray:
         """Logits (B, n, V). A pad at position i sees itself, so that no row is empty."""
         x, n = self.embedded("tgt_embedding.weight", tgt), tgt.shape[1]
         seen = np.tri(n, dtype=bool) & self._real(tgt) | np.eye(n, dtype=bool)  # (B, 1, n, n)
         for i in range(self._depth):
             attentions = [("self_attention", None, seen), ("cross_attention", memory, self._real(src))]
             x = self._block(f"decoder.{i}", x, attentions)
-        x = self._normed("decoder_norm", x) if self.norm == "pre" else x
+        x = self._normed("decoder_norm", x) if self.norm == "pre" and last_norm else x
         return x @ self.w["tgt_embedding.weight"].T
 
     def _real(self, ids: np.ndarray) -> np.ndarray:

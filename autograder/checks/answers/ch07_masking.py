@@ -42,7 +42,7 @@ def causal_mask(n, m=None):
 
 @right("not triu")
 def causal_mask(n, m=None):
-    m = m or n
+    m = n if m is None else m
     if m < n:
         raise ValueError("m < n")
     return ~torch.ones(n, m, dtype=torch.bool).triu(1 + m - n)
@@ -151,6 +151,10 @@ changed(
 changed(
     _causal, "m < n not refused", "with m < n, fewer positions than queries, a ValueError is asked for",
     ("if m < n:", "if False:"),
+)  # fmt: skip
+changed(
+    _causal, "m = 0 taken for none", "m = 0 is a number of positions, fewer than the queries: ask `m is None`, for 0 counts as False, too",
+    ("m = n if m is None else m", "m = m or n"),
 )  # fmt: skip
 changed(
     _causal, "m = n refused", "m = n is allowed: then the queries are all the positions",
@@ -775,6 +779,31 @@ changed(
     ("return weights.masked_fill", "return (weights / (weights.sum(dim=-1, keepdim=True) + 1e-6)).masked_fill"),
 )  # fmt: skip
 
+
+
+@wrong(
+    "chosen after exp",
+    "the weights are right, but the gradient is NaN: you choose after exp, and the exp of a forbidden score that is far "
+    "above the others is inf; its derivative is 0 * inf. Fill the scores with -inf before exp",
+)
+def masked_softmax(scores, mask):
+    allowed = mask.bool()
+    top = torch.where(allowed, scores, -torch.inf).amax(dim=-1, keepdim=True).nan_to_num(neginf=0.0)
+    powers = torch.where(allowed, (scores - top).exp(), 0)
+    total = powers.sum(dim=-1, keepdim=True)
+    return torch.where(total > 0, powers / total.masked_fill(total == 0, 1), 0)
+
+
+@wrong(
+    "-1e4, then times the mask",
+    "-1e4 is not minus infinity: where the allowed scores lie below it the forbidden keys get the weight, and multiplying "
+    "by the mask only takes it away again. Fill with -inf",
+)
+def masked_softmax(scores, mask):
+    allowed = mask.bool()
+    return torch.softmax(scores.masked_fill(~allowed, -1e4), dim=-1) * allowed
+
+
 # ---- DecoderBlock -----------------------------------------------------------------------------------------------------
 
 
@@ -1149,6 +1178,29 @@ changed(
 changed(
     _block, "pre and post together", "in pre-LN nothing is normalised after the last sum: the final norm belongs to the whole stack",
     ("return x + self.dropout(self.feed_forward(z))", "return self.norm3(x + self.dropout(self.feed_forward(z)))"),
+)  # fmt: skip
+changed(
+    _block, "self_mask where there is no cross_mask", "cross_mask=None means no mask; you put self_mask in its place, and source "
+    "positions have no future to hide", (_CROSS, "b = self.cross_attention(x, memory, mask=self_mask if cross_mask is None else cross_mask)"),
+    (_PRE_CROSS, "self.cross_attention(z, memory, mask=self_mask if cross_mask is None else cross_mask)"),
+)  # fmt: skip
+changed(
+    _block, "self_mask where there is no cross_mask, in pre-LN", 'with norm="pre" self_mask reaches cross-attention where cross_mask '
+    "is None: None means no mask", (_PRE_CROSS, "self.cross_attention(z, memory, mask=self_mask if cross_mask is None else cross_mask)"),
+)  # fmt: skip
+changed(
+    _block, "cross_mask where there is no self_mask", "self_mask=None means no mask; you put cross_mask in its place",
+    ("a = self.self_attention(x, mask=self_mask)", "a = self.self_attention(x, mask=cross_mask if self_mask is None else self_mask)"),
+    ("self.self_attention(z, mask=self_mask)", "self.self_attention(z, mask=cross_mask if self_mask is None else self_mask)"),
+)  # fmt: skip
+changed(
+    _block, "keys without the norm", "in pre-LN self-attention takes queries, keys and values from norm1(x); your keys and values come "
+    "from x itself", ("self.self_attention(z, mask=self_mask)", "self.self_attention(z, x, mask=self_mask)"),
+)  # fmt: skip
+changed(
+    _block, "dropout before the feed-forward network", "dropout acts on what the feed-forward network gives, before it is added; yours "
+    "acts on what goes into it", ("c = self.feed_forward(y)", "c = self.feed_forward(self.dropout(y))"), ("y + self.dropout(c)", "y + c"),
+    ("return x + self.dropout(self.feed_forward(z))", "return x + self.feed_forward(self.dropout(z))"),
 )  # fmt: skip
 changed(
     _block, "unknown norm accepted", 'a norm other than "post" and "pre" should raise a ValueError',

@@ -125,6 +125,12 @@ def shift_targets(tgt):
     return tgt[:, :-1], labels
 
 
+@wrong("eos taken out of the input", "decoder_input keeps every id but the last column's: where a sentence is shorter, its eos is read, too")
+def shift_targets(tgt):
+    decoder_input = tgt[:, :-1]
+    return decoder_input.masked_fill(decoder_input == 2, 0), tgt[:, 1:]
+
+
 @wrong("floats", "token ids stay whole numbers: an embedding takes no floats")
 def shift_targets(tgt):
     return tgt[:, :-1].float(), tgt[:, 1:].float()
@@ -271,6 +277,12 @@ _model("pad_id 0 written in everywhere", "all your masks look for the id 0; the 
        ("padding_mask(src, self.pad_id)\n        for block in self.encoder", "padding_mask(src, 0)\n        for block in self.encoder"),
        ("cross_mask = padding_mask(src, self.pad_id)", "cross_mask = padding_mask(src, 0)"),
        ("padding_mask(tgt, self.pad_id)", "padding_mask(tgt, 0)"))
+_model("pad_id 0 in the target's mask", "the mask of the target's padding looks for the id 0; the id of padding is self.pad_id",
+       ("padding_mask(tgt, self.pad_id)", "padding_mask(tgt, 0)"))
+_model("dropout not passed to the decoder", "dropout is not handed to the decoder's blocks: they use their own default",
+       ("[DecoderBlock(d_model, h, d_ff, dropout, norm)", "[DecoderBlock(d_model, h, d_ff, norm=norm)"))
+_model("dropout not passed to the encoder", "dropout is not handed to the encoder's blocks: they use their own default",
+       ("[EncoderBlock(d_model, h, d_ff, dropout, norm)", "[EncoderBlock(d_model, h, d_ff, norm=norm)"))
 _model("no positions in the decoder", "the decoder's tokens get no positions: both sides need them",
        ("y = self.embed(self.tgt_embedding, tgt)", "y = self.tgt_embedding(tgt) * math.sqrt(self.tgt_embedding.embedding_dim)"))
 _model("no positions in the encoder", "the encoder's tokens get no positions: both sides need them",
@@ -602,6 +614,15 @@ def label_smoothed_loss(logits, labels, pad_id, smoothing=0.1):
     return -(target * logits.log_softmax(-1)).sum(-1)[labels != pad_id].mean()
 
 
+@right("whole numbers times 0.9")
+def label_smoothed_loss(logits, labels, pad_id, smoothing=0.1):
+    V = logits.shape[-1]
+    target = F.one_hot(labels, V) * (1 - smoothing) + smoothing / V
+    loss = -(target * logits.log_softmax(dim=-1)).sum(dim=-1)
+    real = labels != pad_id
+    return (loss * real).sum() / real.sum()
+
+
 @right("padding taken out first")
 def label_smoothed_loss(logits, labels, pad_id, smoothing=0.1):
     keep = labels != pad_id
@@ -863,6 +884,11 @@ def noam_rate(step, d_model, warmup):
 def noam_rate(step, d_model, warmup):
     step = step + 1
     return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
+
+
+@wrong("the root of step + 1", "after warmup your rate is that of the next step: both terms take the same step, and 0 is a case of its own")
+def noam_rate(step, d_model, warmup):
+    return d_model**-0.5 * min((step + 1) ** -0.5, step * warmup**-1.5)
 
 
 @wrong("step 0 as step 1", "step 0 gives the rate of step 1; it should give 0")
