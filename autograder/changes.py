@@ -10,7 +10,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from autograder.cells import grade_id, is_tests, points
+from autograder.cells import grade_id, is_graded, is_tests, points
 from autograder.course import Course
 from autograder.errors import CourseError
 from autograder.gradebook import Marks, timestamp_of
@@ -91,10 +91,17 @@ def _sum(scores: list[float | None]) -> float | None:
 
 
 def basis(graded: NotebookNode, digest: str) -> dict[str, Any]:
-    """What the scores of a graded notebook rest on, to be kept in it: what was handed in, and each test with points."""
-    texts = {grade_id(cell): f"{points(cell)}\n{cell.source}" for cell in graded.cells if is_tests(cell)}
-    return {"handin": digest, "tests": {name: hashlib.sha256(text.encode()).hexdigest()[:16]
-                                        for name, text in texts.items()}}
+    """What the scores of a graded notebook rest on, to be kept in it.
+
+    What was handed in, each test with its points, and each answer that a person marks.
+    """
+    tests = {grade_id(cell): f"{points(cell)}\n{cell.source}" for cell in graded.cells if is_tests(cell)}
+    answers = {grade_id(cell): cell.source for cell in graded.cells if is_graded(cell) and not is_tests(cell)}
+    return {"handin": digest, "tests": _digests(tests), "answers": _digests(answers)}
+
+
+def _digests(texts: Mapping[str, str]) -> dict[str, str]:
+    return {name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in texts.items()}
 
 
 def _basis_in(path: Path) -> dict[str, Any]:
@@ -118,6 +125,23 @@ def is_up_to_date(course: Course, handin: Handin) -> bool:
         return False
     kept = {_basis_in(path).get("handin") for path in files} - {None}
     return not kept or kept == {digest_of(handin.folder)}
+
+
+def same_as_before(graded: Path, marked: Mapping[str, Marked], digest: str) -> list[tuple[str, str]]:
+    """The graded cells, by notebook and name, whose mark rests on nothing that has changed since it was given.
+
+    `graded` is the folder of what was graded before. Of an answer that a person marks it is the answer that counts, of
+    tests all that was handed in and they themselves.
+    """
+    found = []
+    for name, one in marked.items():
+        old, new = _basis_in(graded / f"{name}.ipynb"), basis(one.notebook, digest)
+        same = old.get("handin") == new["handin"]
+        for kind, whole in (("tests", False), ("answers", True)):
+            before = old.get(kind, {})
+            found += [(name, cell) for cell, text in new[kind].items()
+                      if (before.get(cell) == text and (whole or same)) or (whole and same and cell not in before)]
+    return found
 
 
 def _is_ours(old: dict[str, Any], new: dict[str, Any], cell: str) -> bool:

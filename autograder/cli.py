@@ -1,5 +1,6 @@
 """The command line. Every command is thin: the rooms do the work."""
 
+import errno
 import importlib
 import sys
 from pathlib import Path
@@ -9,6 +10,15 @@ import click
 
 from autograder.course import Course, Project, cores
 from autograder.errors import CourseError
+
+# What a system says that its user can mend.
+_CURES = {
+    errno.EROFS: "put the course where it can be written",
+    errno.EACCES: "give yourself the right to write there",
+    errno.EPERM: "give yourself the right to write there",
+    errno.ENOSPC: "make room on this disk and run it again",
+    errno.EDQUOT: "make room within your quota and run it again",
+}
 
 
 class _Group(click.Group):
@@ -20,6 +30,11 @@ class _Group(click.Group):
         except CourseError as problem:
             click.echo(f"error: {problem}", err=True)
             sys.exit(problem.exit_code)
+        except OSError as problem:
+            if problem.errno not in _CURES or not problem.filename:
+                raise
+            click.echo(f"error: {problem.filename}: {problem.strerror}; {_CURES[problem.errno]}", err=True)
+            sys.exit(1)
 
 
 def _import_jsonschema() -> None:
@@ -202,6 +217,9 @@ def grade(
         click.echo(f"note: {line}", err=True)
     if watch.code == 1:
         raise CourseError("nothing was graded: all that was handed in was refused, for the reasons above")
+    if not watch.outcomes and not update:
+        where = course.path(course.submitted, "NAME", chapter or "CHAPTER")
+        raise CourseError(f"nothing was graded: nothing is handed in; put it into {where}/{chapter or 'CHAPTER'}.ipynb")
     sys.exit(watch.code)
 
 
@@ -212,8 +230,10 @@ def grade(
 def feedback(directory: Path, chapter: str | None, student: str | None) -> None:
     """Write a page of feedback for each graded notebook of the course in DIRECTORY."""
     from autograder.feedback import feedback
+    from autograder.records import must_know
 
     course = _course(directory)
+    must_know(course, chapter, student)
     pages = feedback(course, chapter=chapter, student=student)
     click.echo(f"{len(pages)} pages of feedback in {course.feedback}")
 
@@ -228,9 +248,10 @@ def feedback(directory: Path, chapter: str | None, student: str | None) -> None:
 def report(directory: Path, chapter: str | None, learners: bool, as_json: bool) -> None:
     """Say how the class of the course in DIRECTORY did, exercise by exercise."""
     from autograder import progress, report
-    from autograder.records import stored_records
+    from autograder.records import must_know, stored_records
 
     course = _course(directory)
+    must_know(course, chapter)
     if as_json:
         records = stored_records(course, chapter=chapter)
         parts = [report.as_json(records) if learners else report.class_as_json(records)]

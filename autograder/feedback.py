@@ -32,6 +32,7 @@ _STATES = {
     "error": ("!", "could not be checked"),
     "manual": ("…", "graded by hand"),
 }
+_AGAIN = "Your instructor marked what you handed in before, and will look at this one, too."
 _RANK = ("error", "failed", "blank", "manual", "passed")
 _LINES, _IMAGE = 120, 4_000_000
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
@@ -112,14 +113,16 @@ def _exercise(
     comments = [marks.comments[cell] for cell in dict.fromkeys(named) if marks and cell in marks.comments]
     known = None not in given
     sign, state = _STATES[verdict]
+    by_hand = any(part["by_hand"] for part in parts)
+    again = any(mark.to_see_again for result in results if (mark := found.get(result.cell)))
     if verdict == "manual" and known:
-        sign, state = "", "graded by hand"
+        sign, state = "", "to be looked at again" if again else "graded by hand"
     return {
         "name": name, "verdict": verdict, "sign": sign, "state": state, "parts": [p for p in parts if p["shown"]],
         "points": _number(sum(given)) if known else None, "points_now": sum(value or 0.0 for value in given),
         "most": _number(sum(result.max_points for result in results)),
         "waiting": sum(result.max_points for result, value in zip(results, given) if value is None),
-        "by_hand": "Your instructor set the points." if any(part["by_hand"] for part in parts) else "",
+        "by_hand": _AGAIN if again else "Your instructor set the points." if by_hand else "",
         "comments": [comment for comment in comments if comment != NO_RESPONSE],
         "answers": [_cell(answer) for answer in answers],
     }

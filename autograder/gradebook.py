@@ -22,6 +22,7 @@ from nbgrader.converters import GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import AssignLatePenalties
 from nbgrader.utils import parse_utc
+from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import scoped_session, sessionmaker, undefer
 
 from autograder.cells import SKIPPED, grade_id, is_tests, tags
@@ -47,6 +48,11 @@ class Mark:
     max_score: float
     needs_manual: bool
     comment: str
+
+    @property
+    def to_see_again(self) -> bool:
+        """Did a person mark something that has changed since?"""
+        return self.manual is not None and self.needs_manual
 
 
 @dataclass(frozen=True)
@@ -154,12 +160,23 @@ class Book:
         if self.course.lacks_db:
             raise NoGradebook(f"{self.course.root}: no gradebook; is it the folder that 'autograder init' made? "
                               "Another course needs 'nbgrader generate_assignment NAME' first")
-        with _programs(), _quiet():
-            self._book = Gradebook(directory.db_url, directory.course_id)
+        try:
+            with _programs(), _quiet():
+                self._book = Gradebook(directory.db_url, directory.course_id)
+        except DatabaseError as problem:
+            raise self._unreadable(problem) from problem
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._book.close()
+    def __exit__(self, _: object, problem: BaseException | None, *__: object) -> None:
+        try:
+            self._book.close()
+        finally:
+            if isinstance(problem, DatabaseError):
+                raise self._unreadable(problem) from problem
+
+    def _unreadable(self, problem: DatabaseError) -> CourseError:
+        cure = "put a copy of it in its place, or see who else is at work on it"
+        return CourseError(f"{self.course.db_url}: the gradebook can't be used ({problem.orig}); {cure}")
 
     def assignments(self) -> list[str]:
         """The assignments that have been released."""
@@ -217,23 +234,25 @@ class Book:
 
     def save(
         self, student: str, assignment: str, marked: Mapping[str, Marked], timestamp: datetime | None,
-        left: Collection[str] = (),
-    ) -> dict[tuple[str, str], float | None]:
+        left: Collection[str] = (), same: Collection[tuple[str, str]] = (),
+    ) -> tuple[dict[tuple[str, str], float | None], set[tuple[str, str]]]:
         """Write one submission, inside `transaction`; the scores that now count, by notebook and cell.
 
-        As nbgrader does: what a person gave or wrote stays, and is marked to be looked at again; a notebook that was
-        not handed in gets 0; late penalties are drawn anew. A score is None while it waits for a person. Notebooks in
-        `left` stay as they are.
+        As nbgrader does: what a person gave or wrote stays; a notebook that was not handed in gets 0; late penalties
+        are drawn anew. A score is None while it waits for a person. Notebooks in `left` stay as they are. What a person
+        marked is to be looked at again, but for cells that are the `same` as they were then (nbgrader asks for all of
+        them); the cells of which that is so are returned, too.
         """
         book = self._book
         book.update_or_create_student(student)
         late = {} if timestamp is None else {"timestamp": timestamp}
         submission = book.update_or_create_submission(assignment, student, **late)
         scores: dict[tuple[str, str], float | None] = {}
+        again: set[tuple[str, str]] = set()
         for notebook in (notebook for notebook in submission.notebooks if notebook.name not in left):
             names = self._names(notebook)
             if notebook.name in marked:
-                self._save_cells(notebook, marked[notebook.name], names)
+                self._save_cells(notebook, marked[notebook.name], names, same)
             else:
                 for grade in notebook.grades:
                     grade.auto_score, grade.needs_manual_grade = 0, False
@@ -241,7 +260,9 @@ class Book:
             for grade in self._grades(notebook):
                 waits = grade.manual_score is None and grade.auto_score is None
                 scores[notebook.name, names[grade.cell_id]] = None if waits else grade.score
-        return scores
+                if grade.manual_score is not None and grade.needs_manual_grade:
+                    again.add((notebook.name, names[grade.cell_id]))
+        return scores, again
 
     def _names(self, notebook: Any) -> dict[str, str]:
         """The names of a submitted notebook's cells by their keys: a grade or comment would ask for its own alone."""
@@ -253,7 +274,9 @@ class Book:
         found = self._book.db.query(Grade).options(undefer(Grade.max_score))
         return list(found.filter(Grade.notebook_id == notebook.id).populate_existing())
 
-    def _save_cells(self, notebook: Any, marked: Marked, names: Mapping[str, str]) -> None:
+    def _save_cells(
+        self, notebook: Any, marked: Marked, names: Mapping[str, str], same: Collection[tuple[str, str]]
+    ) -> None:
         grades = {names[grade.cell_id]: grade for grade in notebook.grades}
         tasks = {grade_id(cell) for cell in marked.notebook.cells if cell.metadata.get("nbgrader", {}).get("task")}
         for result in marked.results:
@@ -262,8 +285,9 @@ class Book:
                 continue
             grade = grades.pop(result.cell)
             grade.auto_score = result.points
+            seen = grade.manual_score is not None and (notebook.name, result.cell) in same
             by_hand = grade.manual_score is not None or result.points is None
-            grade.needs_manual_grade = by_hand or result.to_look_at
+            grade.needs_manual_grade = grade.needs_manual_grade if seen else by_hand or result.to_look_at
         for name in grades.keys() - tasks:  # not in the release that was graded
             grades[name].auto_score, grades[name].needs_manual_grade = 0, False
         for comment in notebook.comments:

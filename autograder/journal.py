@@ -19,7 +19,8 @@ from autograder.ledger import state
 class Note:
     """One save: whose, the folder that is to stand in `target`'s place, what else the gradebook needs, the log's line.
 
-    `unanswered` has the notebooks by name, and in each the answers that were not given; `left` those to leave alone.
+    `unanswered` has the notebooks by name, and in each the answers that were not given; `left` those to leave alone;
+    `same` the cells, by notebook and name, that are as they were when a person marked them.
     """
 
     student: str
@@ -31,6 +32,7 @@ class Note:
     unanswered: dict[str, list[str]]
     line: str
     left: tuple[str, ...] = ()
+    same: tuple[tuple[str, str], ...] = ()
 
     @property
     def when(self) -> datetime | None:

@@ -34,6 +34,9 @@ c.ClearSolutions.code_stub = {{"python": {stub!r}}}
 # c.CourseDirectory.db_url = "sqlite:////absolute/path/gradebook.db"
 '''
 
+# May lie in the folder before the course is made.
+_FIRST = {"submitted", "downloaded", "source", "release", "autograded", "feedback", "gradebook.db", "README.md"}
+
 
 def init(
     project: Project, folder: Path, *, timeout: int = 30, say: Callable[[str], None] = lambda line: None
@@ -41,8 +44,9 @@ def init(
     """Make the course in `folder`, or bring the chapters of one that is there up to date; settings stay as they are."""
     if not project.slugs():
         raise CourseError(f"{project.solutions}: no chapters to make a course of; write solutions/NN_slug.md first")
-    folder.mkdir(parents=True, exist_ok=True)
     config = folder / "nbgrader_config.py"
+    _must_be_free(folder, config)
+    folder.mkdir(parents=True, exist_ok=True)
     if not config.exists():
         config.write_text(CONFIG.format(timeout=timeout, stub=STUB))
     course = Course(folder.resolve())
@@ -60,6 +64,15 @@ def init(
                 _keep(course, slug, say)
             _put(course, slug, path, text)
     return course
+
+
+def _must_be_free(folder: Path, config: Path) -> None:
+    """CourseError where a folder holds something else than a course, or than what may lie in one before it is made."""
+    if folder.is_dir() and not config.exists():
+        names = sorted(path.name for path in folder.iterdir())
+        others = [name for name in names if not name.startswith(".") and name not in _FIRST]
+        if others:
+            raise CourseError(f"{folder}: holds {', '.join(others[:3])} and is no course; name a new folder for it")
 
 
 def _released(course: Course) -> set[str]:

@@ -15,10 +15,12 @@ from rich.table import Table
 from autograder.changes import Change
 from autograder.course import Course
 from autograder.handin import strays
-from autograder.records import Outcome
+from autograder.records import Outcome, Record
 from autograder.results import ASSERTED, BY_HAND, JUDGED
 
 _LOG_S = 5   # between two lines of progress where there is no terminal
+_SECOND_LOOK = "given by hand; handed in anew since, and to be looked at again"
+_NAMED = 2   # cells of one kind of repair that are named
 _MOST = 12   # lines of one sort in the summary; the log has them all
 # What is said of a sandbox that is not ours.
 _SANDBOX = {"off": "; sandbox off: learners' code ran with your rights",
@@ -139,8 +141,18 @@ def _whose(outcome: Outcome) -> str:
 
 
 def _repaired(outcome: Outcome) -> str:
-    kinds = Counter(repair.kind for repair in outcome.repairs if not outcome.refused)
-    return ", ".join(f"{kind} {count}x" if count > 1 else kind for kind, count in kinds.items())
+    cells: dict[str, list[str]] = {}
+    for repair in outcome.repairs if not outcome.refused else ():
+        cells.setdefault(repair.kind, []).append(repair.cell)
+    return ", ".join(_repair(kind, names) for kind, names in cells.items())
+
+
+def _repair(kind: str, cells: list[str]) -> str:
+    """One kind of repair with the cells that have a name, or how many there were."""
+    named = [name for name in cells if name]
+    if len(named) == len(cells) <= _NAMED:
+        return f"{kind} ({', '.join(named)})"
+    return f"{kind} {len(cells)}x" if len(cells) > 1 else kind
 
 
 def _held(outcome: Outcome) -> str:
@@ -153,7 +165,14 @@ def _changed(outcome: Outcome) -> str:
 
 def _told(outcome: Outcome) -> str:
     changes = [change for change in outcome.changes if not change.new]
-    return ", ".join(f"{change.exercise} {_score(change.before)} -> {_score(change.after)}" for change in changes)
+    told = [f"{change.exercise} {_score(change.before)} -> {_score(change.after)}" for change in changes]
+    told += [f"{one.exercise} {_score(one.points)}, given by hand, waits for a second look" for one in _again(outcome)]
+    return ", ".join(told)
+
+
+def _again(outcome: Outcome) -> list[Record]:
+    """What a person marked and was handed in otherwise since."""
+    return [record for record in outcome.records if record.again]
 
 
 def _score(points: float | None) -> str:
@@ -165,7 +184,7 @@ def _score(points: float | None) -> str:
 
 def change_table(outcomes: list[Outcome]) -> Table | str:
     """Old and new score of each exercise that a regrade changes; what is graded for the first time in one line."""
-    if not any(outcome.changes for outcome in outcomes):
+    if not any(outcome.changes or _again(outcome) for outcome in outcomes):
         return "no score would change"
     table = Table(title="what would change", title_justify="left", header_style="bold")
     for name, justify in (("learner", "left"), ("chapter", "left"), ("exercise", "left"), ("now", "right"),
@@ -181,6 +200,9 @@ def change_table(outcomes: list[Outcome]) -> Table | str:
             if not change.new:
                 scores = (_score(change.before), _score(change.after), f"{change.max_points:g}")
                 table.add_row(*whose, change.exercise, *scores, _why(change))
+        for record in _again(outcome):
+            points = _score(record.points)
+            table.add_row(*whose, record.exercise, points, f"? {points}", f"{record.max_points:g}", _SECOND_LOOK)
     return table
 
 

@@ -1,7 +1,7 @@
 """What became of submissions: outcomes of this run, records by learner and exercise, and what was graded before."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from nbformat import NotebookNode
 from autograder.cells import is_graded, points
 from autograder.changes import Change
 from autograder.course import Course
+from autograder.errors import CourseError
 from autograder.gradebook import Book, Marks
 from autograder.handin import Handin
 from autograder.ledger import refusals
@@ -27,7 +28,7 @@ class Record:
     """One exercise, or one part of one, of one learner. `points` is None while it waits for a person.
 
     verdict: "passed", "failed", "blank", "error" (could not be judged), "manual". trust: how far its score can be
-    trusted, as a result says.
+    trusted, as a result says. again: a person gave the points, and what was handed in has changed since.
     """
 
     student: str
@@ -40,6 +41,7 @@ class Record:
     kind: str | None = None
     message: str = ""
     trust: str = ""
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Outcome:
 
     digest: of what was handed in. peak: the most memory that its kernel held, in bytes, 0 where unknown. changes: how
     the gradebook's scores differ, or would. held: not saved, since a score would change without the learner's doing.
-    left: the notebooks of the assignment that were not to be graded.
+    left: the notebooks of the assignment that were not to be graded. same: the cells, by notebook and name, whose marks
+    rest on nothing that has changed.
     """
 
     handin: Handin
@@ -65,6 +68,7 @@ class Outcome:
     held: bool = False
     records: tuple[Record, ...] = ()
     left: frozenset[str] = frozenset()
+    same: tuple[tuple[str, str], ...] = ()
 
     @property
     def trust(self) -> dict[str, int]:
@@ -81,17 +85,19 @@ class Outcome:
         }
 
 
-def records_of(outcome: Outcome, scores: Mapping[tuple[str, str], float | None]) -> list[Record]:
+def records_of(
+    outcome: Outcome, scores: Mapping[tuple[str, str], float | None], again: Collection[tuple[str, str]]
+) -> list[Record]:
     return [
-        _record(outcome.handin, result, scores.get((name, result.cell), result.points))
+        _record(outcome.handin, result, scores.get((name, result.cell), result.points), (name, result.cell) in again)
         for name, marked in sorted(outcome.marked.items())
         for result in marked.results
     ]
 
 
-def _record(handin: Handin, result: Result, score: float | None) -> Record:
+def _record(handin: Handin, result: Result, score: float | None, again: bool) -> Record:
     return Record(handin.student, handin.chapter, result.exercise, result.part, score, result.max_points,
-                  result.verdict, result.kind, result.message, result.trust)
+                  result.verdict, result.kind, result.message, result.trust, again)
 
 
 def refused_records(outcome: Outcome, editions: Editions) -> list[Record]:
@@ -117,7 +123,9 @@ def _together(parts: list[Record]) -> Record:
     given = [part.points for part in parts if part.points is not None]
     total = sum(given) if len(given) == len(parts) else None
     trust = ", ".join(sorted({part.trust for part in parts}))
-    return replace(worst, part="", points=total, max_points=sum(part.max_points for part in parts), trust=trust)
+    again = any(part.again for part in parts)
+    most = sum(part.max_points for part in parts)
+    return replace(worst, part="", points=total, max_points=most, trust=trust, again=again)
 
 
 # ---- what was graded before -------------------------------------------------------------------------------------
@@ -148,6 +156,19 @@ def stored(course: Course, *, chapter: str | None = None, student: str | None = 
                     yield Stored(name, assignment, path.stem, notebook, results, [Repair(**r) for r in kept["repairs"]])
 
 
+def must_know(course: Course, chapter: str | None = None, student: str | None = None) -> None:
+    """CourseError where a chapter is named that is none, or a student of whom nothing was graded or refused."""
+    known = course.assignments()
+    if chapter is not None and chapter not in known:
+        raise CourseError(f"{course.source}: no assignment '{chapter}'; there are: {', '.join(known) or 'none'}")
+    names = {(name, assignment) for assignment in known for name in course.students(assignment)
+             if course.path(course.autograded, name, assignment).is_dir()}
+    names |= {(name, assignment) for assignment, name in refusals(course)}
+    if student is not None and not any(name == student and chapter in (None, of) for name, of in names):
+        wanted = f"'{student}'" + (f" for {chapter}" if chapter else "")
+        raise CourseError(f"{course.autograded}: nothing graded of {wanted}; look for the folder's name there")
+
+
 def stored_records(course: Course, *, chapter: str | None = None) -> list[Record]:
     """The records of all that was graded or refused before, with the scores that the gradebook now holds."""
     records: list[Record] = []
@@ -174,7 +195,12 @@ def _records_now(book: Book, one: Stored) -> list[Record]:
     """The records of a graded notebook with the scores that the gradebook now holds."""
     marks = book.marks(one.student, one.chapter, one.name)
     handin = Handin(one.student, one.chapter, book.course.path(book.course.submitted, one.student, one.chapter))
-    return [_record(handin, result, _score(marks, result)) for result in one.results]
+    return [_record(handin, result, _score(marks, result), _again(marks, result)) for result in one.results]
+
+
+def _again(marks: Marks | None, result: Result) -> bool:
+    mark = marks.cells.get(result.cell) if marks else None
+    return mark is not None and mark.to_see_again
 
 
 def _score(marks: Marks | None, result: Result) -> float | None:

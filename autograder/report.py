@@ -23,7 +23,7 @@ _STYLE = {"passed": "green", "failed": "red", "blank": "dim", "error": "magenta"
 _SIGN = {"blank": "·", "manual": "?", "error": "!"}
 # How far a score can be trusted, short enough for a column.
 _TRUST = {JUDGED: "judged", ASSERTED: "asserted", BY_HAND: "by hand"}
-_KEYS = "! could not be judged   · not answered   ? waits for a person"
+_KEYS = "! could not be judged   · not answered   ? waits for a person (with points: changed since they were given)"
 _MANY = 30  # learners
 _WIDE = 110  # columns of a screen: on a narrower one the names of the class table fold, too
 _FOLDS = (11, 7)  # characters of a name in one line of a table's head
@@ -98,6 +98,7 @@ def _shown(record: Record) -> Text:
         return Text("")
     points = "" if record.points is None else f"{record.points:g}"
     sign = "" if record.verdict == "manual" and points else _SIGN.get(record.verdict, "")
+    sign = _SIGN["manual"] if record.again else sign
     return Text(f"{sign} {points}".strip(), _STYLE[record.verdict])
 
 
@@ -131,7 +132,7 @@ class _ClassRow:
     """How the class did in one exercise or part.
 
     mean: None while scores of it are missing. failed_with: kinds of mistakes, the most frequent first, and how many
-    made it. waiting: scores that wait for a person.
+    made it. waiting: scores that wait for a person, or wait for one again.
     """
 
     chapter: str
@@ -167,13 +168,13 @@ def _handed_in(records: list[Record]) -> tuple[int, int]:
 def _class_row(records: list[Record], graded: int, refused: int) -> _ClassRow:
     first = records[0]
     scored = [record.points for record in records if record.points is not None]
-    waiting = len(records) - len(scored)
+    waiting = sum(record.points is None or record.again for record in records)
     verdicts = Counter(record.verdict for record in records)
     kinds = Counter(record.kind or "other" for record in records if record.verdict in ("failed", "error"))
     return _ClassRow(
         chapter=first.chapter, exercise=first.exercise, part=first.part, graded=graded, refused=refused,
-        mean=None if waiting else fmean(scored), max_points=first.max_points, passed=verdicts["passed"],
-        failed=verdicts["failed"], blank=verdicts["blank"], error=verdicts["error"],
+        mean=fmean(scored) if len(scored) == len(records) else None, max_points=first.max_points,
+        passed=verdicts["passed"], failed=verdicts["failed"], blank=verdicts["blank"], error=verdicts["error"],
         trust=sorted({record.trust for record in records}), failed_with=dict(kinds.most_common()), waiting=waiting)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 
 from autograder import journal
-from autograder.changes import basis, changes_of
+from autograder.changes import basis, changes_of, same_as_before
 from autograder.gradebook import Book
 from autograder.ledger import is_logged, log, log_line, state
 from autograder.rebuild import Repair
@@ -84,11 +84,13 @@ class Saving:
         """Put the marks into the gradebook, and see what they change in it."""
         handin, book = outcome.handin, self.book
         before = {name: book.marks(handin.student, handin.chapter, name) for name in self.editions[handin.chapter]}
-        scores = book.save(handin.student, handin.chapter, outcome.marked, outcome.timestamp, outcome.left)
         graded = book.course.path(book.course.autograded, handin.student, handin.chapter)
+        same = same_as_before(graded, outcome.marked, outcome.digest)
+        scores, again = book.save(handin.student, handin.chapter, outcome.marked, outcome.timestamp, outcome.left, same)
         changes = changes_of(handin, outcome.marked, before, scores, graded, outcome.digest)
         held = any(change.ours for change in changes) and not self.yes
-        return replace(outcome, changes=tuple(changes), held=held, records=tuple(records_of(outcome, scores)))
+        records = tuple(records_of(outcome, scores, again))
+        return replace(outcome, changes=tuple(changes), held=held, records=records, same=tuple(same))
 
     def _note(self, outcome: Outcome) -> journal.Note:
         assert outcome.staged is not None
@@ -97,7 +99,7 @@ class Saving:
         when = outcome.timestamp.isoformat() if outcome.timestamp else None
         unanswered = {name: sorted(marked.unanswered) for name, marked in outcome.marked.items()}
         return journal.Note(handin.student, handin.chapter, str(outcome.staged), str(target), target.exists(), when,
-                            unanswered, self._line(outcome), tuple(sorted(outcome.left)))
+                            unanswered, self._line(outcome), tuple(sorted(outcome.left)), outcome.same)
 
 
 def finish_interrupted(book: Book) -> None:
@@ -110,7 +112,8 @@ def finish_interrupted(book: Book) -> None:
         try:
             marked = {name: _read(note.folder / f"{name}.ipynb", names) for name, names in note.unanswered.items()}
             with book.transaction():
-                book.save(note.student, note.chapter, marked, note.when, note.left)
+                same = [(name, cell) for name, cell in note.same]  # JSON makes lists of them
+                book.save(note.student, note.chapter, marked, note.when, note.left, same)
                 journal.swap(note)
             if not is_logged(book.course, note.line):
                 log(book.course, note.line)

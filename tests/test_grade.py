@@ -1,5 +1,6 @@
 """The whole class is graded, whatever is in it: in = graded + refused."""
 
+import errno
 import json
 import shutil
 import stat
@@ -503,6 +504,32 @@ def test_commands_print_what_they_promise(course):
     assert "1 graded, 1 refused" in report.output and str(course.autograded) in report.output
 
 
+def test_name_that_is_none_and_an_empty_course_are_errors(course):
+    def said(*arguments):
+        done = CliRunner().invoke(main, [*arguments, str(course.root)])
+        return done.exit_code, (done.stderr or done.stdout).splitlines()[-1]
+
+    code, line = said("grade")
+    assert code == 1 and "nothing is handed in; put it into" in line and "submitted/NAME/CHAPTER/CHAPTER.ipynb" in line
+    hand_in(course, "ann", answered(released(course), SOLVED))
+    assert said("grade")[0] == 0 and said("grade", "--update")[0] == 0
+    for command in ("report", "feedback"):
+        assert said(command)[0] == 0
+        assert said(command, "--chapter", "ps2") == (1, f"error: {course.source}: no assignment 'ps2'; there are: ps1")
+    assert "nothing graded of 'bob'; look" in said("feedback", "--student", "bob")[1]
+    assert said("feedback", "--student", "ann")[0] == 0
+
+
+def test_course_that_cannot_be_written_is_said_in_one_line(course, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system", str(course.root / ".autograder" / "lock"))
+
+    monkeypatch.setattr("autograder.grade.alone", refuse)
+    done = CliRunner().invoke(main, ["grade", str(course.root)])
+    assert done.exit_code == 1 and done.stderr.splitlines()[-1] == (
+        f"error: {course.root}/.autograder/lock: Read-only file system; put the course where it can be written")
+
+
 def test_repairs_are_told(course):
     nb = answered(released(course), SOLVED)
     cell_of(nb, "double-tests").source = "assert True"
@@ -510,7 +537,8 @@ def test_repairs_are_told(course):
     with Watch() as watch:
         grade(course, watch=watch)
     assert watch.summary() == ["1 handed in = 1 graded + 0 refused",
-                               "scores: 3 asserted beside the learner's code, 1 by hand", "repaired  ann ps1: edited"]
+                               "scores: 3 asserted beside the learner's code, 1 by hand",
+                               "repaired  ann ps1: edited (double-tests)"]
     entry = json.loads((state(course) / "log.jsonl").read_text())
     assert entry["repairs"][0]["cell"] == "double-tests" and entry["seconds"] > 0
     assert 50 < entry["memory_mb"] < 5000 and f"at most {entry['memory_mb']} MB" in watch.cost()

@@ -1,5 +1,6 @@
 """A submission is saved whole or not at all, and what people wrote into the gradebook stays."""
 
+import io
 import shutil
 import sys
 from contextlib import contextmanager
@@ -7,11 +8,16 @@ from contextlib import contextmanager
 import pytest
 from classroom import SOLVED, answered, hand_in, make_course, marks, released, rows
 from nbgrader.api import Gradebook
+from rich.console import Console
 
 from autograder.course import Course
 from autograder.errors import CourseError
+from autograder.feedback import feedback
 from autograder.grade import grade
 from autograder.gradebook import Book, timestamp_of
+from autograder.progress import Watch, change_table
+from autograder.records import stored_records
+from autograder.report import class_as_json, report
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +29,14 @@ def template(tmp_path_factory):
 def course(template, tmp_path):
     shutil.copytree(template.root, tmp_path / "course")
     return Course(tmp_path / "course")
+
+
+def text_of(*parts):
+    """Tables and lines as they are printed."""
+    screen = Console(width=200, file=io.StringIO())
+    for part in parts:
+        screen.print(part)
+    return screen.file.getvalue()
 
 
 def by_hand(course, student, cell, **changes):
@@ -57,11 +71,50 @@ def test_manual_scores_and_comments_survive_a_regrade(course):
     comment(course, "ann", "why", "Nicely put.")
     hand_in(course, "ann", answered(released(course), {**SOLVED, "double": "def double(x): return 0"}))
     records = {record.exercise: record for record in grade(course)}
-    assert marks(course)["ann", "why"] == (None, 4.5, True)
+    assert marks(course)["ann", "why"] == (None, 4.5, False)
     assert marks(course)["ann", "double-tests"] == (0, 1, True)
     assert comment(course, "ann", "why") == "Nicely put."
     assert records["why"].points == 4.5 and records["why"].verdict == "manual"
     assert records["double"].points == 1.5 and records["double"].verdict == "failed"
+
+
+def test_a_mark_given_by_hand_stands_until_what_it_was_given_for_changes(course):
+    """nbgrader asks for a second look at all of them, whenever it grades; and nothing but its formgrader says so."""
+    hand_in(course, "ann", answered(released(course), SOLVED))
+    grade(course)
+    by_hand(course, "ann", "why", manual_score=4.5, needs_manual_grade=False)
+    by_hand(course, "ann", "double-tests", manual_score=1, needs_manual_grade=False)
+    again = [record.exercise for record in grade(course) if record.again]
+    assert again == [] and marks(course)["ann", "why"] == (None, 4.5, False)
+    assert marks(course)["ann", "double-tests"] == (2, 1, False)
+
+    hand_in(course, "ann", answered(released(course), {**SOLVED, "why": "I thought again."}))
+    with Watch(dry_run=True) as watch:
+        grade(course, dry_run=True, watch=watch)
+    assert "to be looked at again" in text_of(change_table(watch.outcomes)) and marks(course)["ann", "why"][2] is False
+    with Watch() as watch:
+        records = grade(course, watch=watch)
+    assert {record.exercise for record in records if record.again} == {"double", "why"}
+    assert marks(course)["ann", "why"] == (None, 4.5, True) and marks(course)["ann", "double-tests"] == (2, 1, True)
+    told = "given by hand, waits for a second look"
+    assert f"changed   ann ps1: double 1, {told}, why 4.5, {told}" in watch.summary()
+    assert {record.exercise for record in stored_records(course) if record.again} == {"double", "why"}
+    assert "? 4.5" in text_of(*report(course, learners=True))
+    assert '"waiting": 1' in class_as_json(stored_records(course))
+    (page,) = feedback(course)
+    assert page.read_text().count("will look at this one, too") == 2
+
+    by_hand(course, "ann", "why", manual_score=5, needs_manual_grade=False)
+    assert [record.exercise for record in grade(course) if record.again] == ["double"]
+
+
+def test_gradebook_that_is_none_is_said_in_one_line(course):
+    hand_in(course, "ann", answered(released(course), SOLVED))
+    path = course.base / "gradebook.db"
+    for harm in (path.read_bytes()[:5000], b"no database" * 1000):
+        path.write_bytes(harm)
+        with pytest.raises(CourseError, match="gradebook.db: the gradebook can't be used .*; put a copy of it"):
+            grade(course)
 
 
 def test_grading_again_changes_nothing(course):
