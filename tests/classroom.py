@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbgrader.api import Gradebook
 
 from autograder.course import Course, Project
 from autograder.gradebook import register
@@ -147,6 +148,14 @@ def ended(process):
 def run(*words, cwd):
     """Run a command of this environment to its end."""
     return ended(start(*words, cwd=cwd))
+
+
+def by_hand(course, student, cell, **changes):
+    with Gradebook(course.db_url) as book:
+        grade_row = book.find_grade(cell, "numbers", "ps1", student)
+        for name, value in changes.items():
+            setattr(grade_row, name, value)
+        book.db.commit()
 
 
 def marks(course, assignment="ps1"):

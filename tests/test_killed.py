@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from classroom import SOLVED, answered, environment, hand_in, make_course, released, start
+from classroom import SOLVED, answered, by_hand, environment, hand_in, make_course, released, start
 
 from autograder.course import Course
 from autograder.grade import grade
@@ -20,11 +20,12 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
-    """A class in which ann was graded before and has handed in anew since, cyd has for the first time."""
+    """A class in which ann was graded before, by hand as well, and has handed in anew since, cyd for the first time."""
     course = make_course(tmp_path_factory.mktemp("killed") / "course")
     nb = released(course)
-    hand_in(course, "ann", answered(nb, {"double": SOLVED["double"]}))
+    hand_in(course, "ann", answered(nb, {"double": SOLVED["double"], "why": SOLVED["why"]}))
     grade(course, sandbox="off")
+    by_hand(course, "ann", "why", manual_score=4, needs_manual_grade=False)
     for student in ("ann", "cyd"):
         hand_in(course, student, answered(nb, SOLVED)).with_name("notes.txt").write_text(student)
     hand_in(course, "refused", b"{")
