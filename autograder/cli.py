@@ -185,7 +185,8 @@ def grade(
 
     \b
     Exit code: 0  everything was graded
-               1  nothing was graded, or the command can't be carried out
+               1  nothing was handed in or graded, or the command can't
+                  be carried out
                2  no such option
                3  some submissions were refused, the others are graded
                4  some were held back: a score would change though the learner

@@ -6,10 +6,12 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from classroom import run
 
 from autograder import doctor
 
@@ -202,3 +204,25 @@ def test_commands_that_run_no_code_import_neither_torch_nor_a_grammar():
 def test_help_of_a_command_imports_what_it_prints_alone():
     done = subprocess.run([sys.executable, "-c", HELP], check=True, capture_output=True, text=True, timeout=120)
     assert "--dry-run" in done.stdout
+
+
+PLATFORMS = {
+    "Moodle": ("Anna Lee_12_assignsubmission_file/03_scaling.ipynb", "Bo Ek_7_assignsubmission_file_/03_scaling.ipynb"),
+    "Canvas": ("annalee_12345_67890_03_scaling.ipynb", "boek_LATE_12346_67891_03_scaling-1.ipynb"),
+}
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_pattern_of_the_guide_sorts_a_platforms_zip(platform, tmp_path):
+    guide = (ROOT / "book" / "instructors.md").read_text()
+    pattern = re.search(rf"^# {platform}: .*\n(c\.FileNameCollectorPlugin\..*)$", guide, re.MULTILINE)[1]
+    (tmp_path / "nbgrader_config.py").write_text(f"c = get_config()\n{pattern}\n")
+    archive = tmp_path / "downloaded" / "03_scaling" / "archive"
+    archive.mkdir(parents=True)
+    with zipfile.ZipFile(archive / "all.zip", "w") as made:
+        for name in PLATFORMS[platform]:
+            made.writestr(name, "{}")
+    done = run("nbgrader", "zip_collect", "03_scaling", cwd=tmp_path)
+    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("submitted/*/*/*")}
+    names = ("Anna Lee", "Bo Ek") if platform == "Moodle" else ("annalee", "boek")
+    assert found == {f"submitted/{name}/03_scaling/03_scaling.ipynb" for name in names}, done.stderr
