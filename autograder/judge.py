@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,9 +38,11 @@ class Case:
             self._known[name] = work_out()
         return self._known[name]
 
-    def describe(self) -> str:
-        """One line about the inputs: shapes and dtypes of arrays, short values as they are."""
-        named = [_brief(value) for value in self.args] + [f"{key}={_brief(v)}" for key, v in self.kwargs.items()]
+    def describe(self, arguments: Sequence[str] = ()) -> str:
+        """One line about the inputs, the first ones under these names: shapes of arrays, short values as they are."""
+        unnamed = len(self.args) - len(arguments)
+        pairs = [*zip(arguments, self.args), *zip([""] * unnamed, self.args[len(arguments) :]), *self.kwargs.items()]
+        named = [f"{name}{' ' if isinstance(v, Array) else '='}{_brief(v)}" if name else _brief(v) for name, v in pairs]
         return "; ".join(part for part in (", ".join(named), self.note) if part)
 
 
@@ -89,6 +92,15 @@ class Exercise:
     parts: tuple[str, ...] = ("core",)
     wrong: list[Entry]
     right: list[Entry]
+    takes: Sequence[str] | None = None  # what the args of its cases are called; else as its first right answer has it
+
+    @functools.cached_property
+    def arguments(self) -> Sequence[str]:
+        """The names of what a case gives by position, for people to read."""
+        if self.takes is not None:
+            return self.takes
+        found = inspect.signature(self.right[0].answer).parameters.values() if self.right else ()
+        return [one.name for one in found if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
 
     def cases(self, rng: np.random.Generator) -> Iterable[Case]:
         """The tries, drawn from the generator alone."""
@@ -167,7 +179,7 @@ class Trial:
         return None
 
     def _named(self, index: int, failure: WrongAnswer, found: _Findings | None) -> Verdict:
-        tried = self.cases[index].describe()
+        tried = self.cases[index].describe(self.exercise.arguments)
         where = f"\nTried with: {tried}" if tried else ""
         entry = None if found is None else self._match(index, found)
         if entry is not None:

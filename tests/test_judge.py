@@ -136,6 +136,16 @@ def test_a_mistake_of_no_catalogue_gets_the_checks_own_words_and_the_case():
     assert "Tried with: float32 ()" in result.message
 
 
+def test_inputs_are_told_under_the_names_that_the_answer_has_for_them():
+    case = Case((Array.of(ONES), 3, "pre"), {"eps": 0.5}, note="zero")
+    shape = tuple(ONES.shape)
+    assert case.describe(["x", "h"]) == f"x float32 {shape}, h=3, 'pre', eps=0.5; zero"
+    assert case.describe(["x", "h", "norm", "more"]) == f"x float32 {shape}, h=3, norm='pre', eps=0.5; zero"
+    exercise = Double()
+    exercise.right = [Entry("r", "", lambda x, *rest, y=1: x, "")]
+    assert exercise.arguments == ["x"]
+
+
 def test_an_attempt_ends_at_the_first_case_that_fails():
     calls = []
 

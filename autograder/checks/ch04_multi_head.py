@@ -130,6 +130,7 @@ class MultiHeadAttention(Exercise):
     """nn.MultiheadAttention with copied weights: output (B, n, d_model) and weights (B, h, n, m)."""
 
     name, chapter, parts = "MultiHeadAttention", CHAPTER, ("core", "edge")
+    takes = ("query", "key", "value")
 
     def cases(self, rng: np.random.Generator) -> Iterable[Case]:
         six: dict[str, Any] = {"weights": _weights(rng, 6)}  # shared by the cases of this width, for speed
@@ -339,6 +340,7 @@ class HeadContributions(Exercise):
     """Head i alone through torch's attention: the columns of the other heads in W_o are zero, and so is its bias."""
 
     name, chapter = "head_contributions", CHAPTER
+    takes = ("x",)
 
     def cases(self, rng: np.random.Generator) -> Iterable[Case]:
         yield self._case(rng, 3, 2, 3, 3, bias=False)

@@ -264,6 +264,7 @@ class PositionalEncoding(Exercise):
     """x plus the rows of the table from offset on; dropout on the sum."""
 
     name, chapter, parts = "PositionalEncoding", CHAPTER, ("core", "edge")
+    takes = ("x",)
 
     def cases(self, rng: np.random.Generator) -> Iterable[Case]:
         yield self._case(rng, (4, 9), (3, 3, 4), note="B = n")

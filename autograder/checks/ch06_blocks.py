@@ -104,6 +104,7 @@ class FeedForward(Exercise):
     """Two matrix products in float64 with the weights that were loaded."""
 
     name, chapter = "FeedForward", CHAPTER
+    takes = ("x",)
 
     def cases(self, rng: np.random.Generator) -> Iterable[Case]:
         yield self._case(rng, (3, 3, 3), 3)  # all sizes alike
@@ -242,6 +243,7 @@ class EncoderBlock(Exercise):
     """nn.TransformerEncoderLayer with copied weights, post-LN and pre-LN; dropout on what is added, nowhere else."""
 
     name, chapter, parts = "EncoderBlock", CHAPTER, ("core", "edge")
+    takes = ("x",)
 
     def cases(self, rng: np.random.Generator) -> Iterable[Case]:
         yield self._case(rng, (2, 4, 4), 2, 3, norm="", dropout=0.0, facts=True, grad=True)
@@ -365,6 +367,7 @@ class GradientByDepth(Exercise):
     """Norms of the gradients that autograd takes, in float64, with respect to each output of a chain."""
 
     name, chapter = "gradient_by_depth", CHAPTER
+    takes = ()
 
     def cases(self, rng: np.random.Generator) -> Iterable[Case]:
         yield self._case(rng, (2, 3, 3), (3, 3, 3), "identity")

@@ -486,6 +486,7 @@ class GreedyDecode(Exercise):
     """A scripted model tells each source row what to say; the rows end at different steps."""
 
     name, chapter, parts = "greedy_decode", CHAPTER, ("core", "edge")
+    takes = ("src", "max_len")
 
     def cases(self, rng: np.random.Generator) -> Iterable[Case]:
         yield self._case(rng, (3, 3), 3, note="both rows run into max_len")
@@ -582,6 +583,7 @@ class CachedGreedyDecode(Exercise):
     """A real encoder-decoder with drawn weights; its feed-forward networks are watched."""
 
     name, chapter, parts = "cached_greedy_decode", CHAPTER, ("core", "edge")
+    takes = ("src", "max_len")
 
     def cases(self, rng: np.random.Generator) -> Iterable[Case]:
         yield self._case(rng, (4, 4, 4), 5, ends=True, note="rows end at different steps")
@@ -746,6 +748,7 @@ class BeamSearch(Exercise):
     """Scripted log-probabilities, so that which hypothesis wins hangs on one rule at a time."""
 
     name, chapter = "beam_search", CHAPTER
+    takes = ("src",)
 
     def cases(self, rng: np.random.Generator) -> Iterable[Case]:
         yield self._race(rng, *_rivals(1, 5, -3.4, 0.6, lambda f, n: f(n - 1)), beam=3, note="the length has eos in it")
