@@ -35,6 +35,7 @@ _STATES = {
 _AGAIN = "Your instructor marked what you handed in before, and will look at this one, too."
 _RANK = ("error", "failed", "blank", "manual", "passed")
 _LINES, _IMAGE = 120, 4_000_000
+_HEADING = re.compile(r"^#{2,4} (Exercise [\d.]+) .*`(\w+)`", re.M)
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 _TAGS = {
     "p", "br", "hr", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "h1", "h2", "h3", "h4", "h5",
@@ -76,7 +77,9 @@ def _template() -> jinja2.Template:
 def _page(one: Stored, marks: Marks | None) -> dict[str, Any]:
     """All that the template shows."""
     found = marks.cells if marks else {}
-    exercises = [_exercise(name, group, one.notebook, found, marks) for name, group in _groups(one.results).items()]
+    numbers = _numbers(one.notebook)
+    exercises = [{"number": numbers.get(name, ""), **_exercise(name, group, one.notebook, found, marks)}
+                 for name, group in _groups(one.results).items()]
     given = [exercise["points_now"] for exercise in exercises]
     penalty = marks.penalty if marks else 0.0
     waiting = sum(exercise["waiting"] for exercise in exercises)
@@ -88,6 +91,12 @@ def _page(one: Stored, marks: Marks | None) -> dict[str, Any]:
         "waiting": _number(waiting) if waiting else "", "repairs": one.repairs,
         "added": [_cell(cell) for cell in one.notebook.cells if is_added(cell)],
     }
+
+
+def _numbers(notebook: NotebookNode) -> dict[str, str]:
+    """exercise -> "Exercise 3.4", where a heading of the notebook says so."""
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    return {match[2]: match[1] for match in _HEADING.finditer(text)}
 
 
 def _title(notebook: NotebookNode, name: str) -> str:

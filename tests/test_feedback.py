@@ -23,7 +23,7 @@ from classroom import (
 )
 from nbgrader.api import Gradebook
 
-from autograder.feedback import feedback
+from autograder.feedback import _numbers, feedback
 from autograder.grade import grade
 
 SCRIPT = "<script>alert(1)</script><img src=x onerror=alert(2)><a href='javascript:alert(3)'>x</a><style>*{}</style>"
@@ -84,6 +84,11 @@ def test_page_says_points_verdicts_and_messages(pages):
     assert "Numbers" in words and "secretly three" in words and "not right yet" in words
     assert "7.5 / 14 points" in words  # 0 + 0 + 4 + 3.5 by hand
     assert "return 4" in words and "Because it is so." in words
+
+
+def test_exercise_has_the_number_of_its_heading():
+    heads = "## Exercise 3.4 — the root  `scaled` · 5 min\n\n### Exercise 3.5 — more  `two_words` · ●○○\n\nSee `other`."
+    assert _numbers(notebook(text(heads, "a"))) == {"scaled": "Exercise 3.4", "two_words": "Exercise 3.5"}
 
 
 def test_manual_scores_and_comments_are_shown(pages):
