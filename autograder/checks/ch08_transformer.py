@@ -56,8 +56,8 @@ class ShiftTargets(Exercise):
             ((2,), "int64", "contiguous"),
             ((7, 6), "int32", "strided"),
         ):
-            ids = _ids(rng, lengths, 50, 0)
-            ids[:, 0], ids[np.arange(len(ids)), np.asarray(lengths) - 1] = BOS, EOS  # sentences, as the model gets them
+            ids, bos = _ids(rng, lengths, 50, 0), rng.integers(EOS + 1, 50)  # sentences; bos is another id each time
+            ids[:, 0], ids[np.arange(len(ids)), np.asarray(lengths) - 1] = bos, EOS
             yield Case((tensor(ids, dtype, layout=layout),))
 
     def judge(self, case: Case, seen: Sight) -> None:

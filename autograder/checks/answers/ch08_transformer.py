@@ -131,6 +131,12 @@ def shift_targets(tgt):
     return decoder_input.masked_fill(decoder_input == 2, 0), tgt[:, 1:]
 
 
+@wrong("bos written in as 1", "you put the id 1 in front; bos is the first id of each row, whatever number it is")
+def shift_targets(tgt):
+    labels = tgt[:, 1:]
+    return torch.cat([torch.ones_like(tgt[:, :1]), labels[:, :-1]], dim=1), labels
+
+
 @wrong("floats", "token ids stay whole numbers: an embedding takes no floats")
 def shift_targets(tgt):
     return tgt[:, :-1].float(), tgt[:, 1:].float()
