@@ -5,6 +5,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any
 
 import nbformat
@@ -76,6 +77,13 @@ def is_added(cell: NotebookNode) -> bool:
 def is_skipped(cell: NotebookNode) -> bool:
     """Is this a cell of ours that grading passes over?"""
     return bool(SKIPPED & tags(cell)) and not is_graded(cell)
+
+
+def written_beside(notebook: NotebookNode, place: int) -> list[str]:
+    """The text of this cell, and those of cells that the learner added next to it."""
+    cells = notebook.cells
+    beside = [*takewhile(is_added, cells[place + 1 :]), *takewhile(is_added, cells[:place][::-1])]
+    return [cells[place].source, *(cell.source for cell in beside if cell.cell_type != "code")]
 
 
 def released(cell: NotebookNode) -> str:

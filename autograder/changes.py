@@ -10,7 +10,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from autograder.cells import grade_id, is_graded, is_tests, points
+from autograder.cells import grade_id, is_graded, is_tests, points, written_beside
 from autograder.course import Course
 from autograder.errors import CourseError
 from autograder.gradebook import Marks, timestamp_of
@@ -93,10 +93,12 @@ def _sum(scores: list[float | None]) -> float | None:
 def basis(graded: NotebookNode, digest: str) -> dict[str, Any]:
     """What the scores of a graded notebook rest on, to be kept in it.
 
-    What was handed in, each test with its points, and each answer that a person marks.
+    What was handed in, each test with its points, and each answer that a person marks: of a text that with what was
+    written beside it, of code all that was handed in, for what it does may hang on any of that.
     """
     tests = {grade_id(cell): f"{points(cell)}\n{cell.source}" for cell in graded.cells if is_tests(cell)}
-    answers = {grade_id(cell): cell.source for cell in graded.cells if is_graded(cell) and not is_tests(cell)}
+    answers = {grade_id(cell): digest if cell.cell_type == "code" else "\n".join(written_beside(graded, place))
+               for place, cell in enumerate(graded.cells) if is_graded(cell) and not is_tests(cell)}
     return {"handin": digest, "tests": _digests(tests), "answers": _digests(answers)}
 
 

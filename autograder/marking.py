@@ -29,7 +29,6 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
 
 from nbformat import NotebookNode
 
@@ -37,7 +36,6 @@ from autograder import trees
 from autograder.canary import NEUTRALISED, Canary, around, twisted
 from autograder.cells import (
     grade_id,
-    is_added,
     is_answer,
     is_graded,
     is_skipped,
@@ -46,6 +44,7 @@ from autograder.cells import (
     released,
     same_text,
     writable,
+    written_beside,
 )
 from autograder.checks import trial
 from autograder.judge import Verdict
@@ -102,8 +101,7 @@ class _Marks:
     def _written_beside(self, cell: NotebookNode) -> bool:
         """Did the learner add text next to this cell? An answer in a cell of its own is for a person to see, too."""
         place = next(place for place, other in enumerate(self.nb.cells) if other is cell)
-        beside = [*takewhile(is_added, self.nb.cells[place + 1 :]), *takewhile(is_added, self.nb.cells[:place][::-1])]
-        return any(other.cell_type != "code" and other.source.strip() for other in beside)
+        return any(text.strip() for text in written_beside(self.nb, place)[1:])
 
     def by_hand(self, cell: NotebookNode) -> Result:
         """A cell that a person grades; what was not answered needs nobody."""

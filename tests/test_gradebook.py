@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-from classroom import SOLVED, answered, by_hand, hand_in, make_course, marks, released, rows
+from classroom import SOLVED, answered, by_hand, hand_in, make_course, marks, place_of, released, rows, text
 from nbgrader.api import Gradebook
 from rich.console import Console
 
@@ -98,6 +98,11 @@ def test_a_mark_given_by_hand_stands_until_what_it_was_given_for_changes(course)
 
     by_hand(course, "ann", "why", manual_score=5, needs_manual_grade=False)
     assert [record.exercise for record in grade(course) if record.again] == ["double"]
+
+    more = answered(released(course), {**SOLVED, "why": "I thought again."})
+    more.cells.insert(place_of(more, "why") + 1, text("And once more.", "mine"))
+    hand_in(course, "ann", more)
+    assert [record.exercise for record in grade(course) if record.again] == ["double", "why"]
 
 
 def test_gradebook_that_is_none_is_said_in_one_line(course):
