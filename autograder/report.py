@@ -86,10 +86,11 @@ def _score_table(chapter: str, records: list[Record], heads: dict[str, str]) -> 
     table.add_column(f"total\n/ {sum(most.values()):g}", justify="right", style="bold", no_wrap=True)
     for student in _unique(record.student for record in records):
         row = {record.exercise: record for record in records if record.student == student}
-        total = sum(record.points or 0.0 for record in row.values())
+        total = f"{sum(record.points or 0.0 for record in row.values()):g}"
+        total += " + ?" if any(record.points is None for record in row.values()) else ""
         refused = any(record.kind == "refused" for record in row.values())
         shown = [_shown(row[name]) if name in row else Text("") for name in heads]
-        table.add_row(Text(one_line(student)), *shown, Text("refused", "magenta") if refused else f"{total:g}")
+        table.add_row(Text(one_line(student)), *shown, Text("refused", "magenta") if refused else total)
     return table
 
 

@@ -468,7 +468,7 @@ def test_tables_have_every_learner_exercise_and_mistake():
     with out.capture() as shown:
         for table in [*score_tables(records), *class_tables(records)]:
             out.print(table)
-    for word in ("ann", "ben", "refused", "no scale", "1 wait", "3 graded, 1 refused"):
+    for word in ("ann", "ben", "refused", "no scale", "1 wait", "3 graded, 1 refused", "0 + ?"):
         assert word in shown.get(), word
 
 
