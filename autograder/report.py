@@ -23,7 +23,7 @@ _STYLE = {"passed": "green", "failed": "red", "blank": "dim", "error": "magenta"
 _SIGN = {"blank": "·", "manual": "?", "error": "!"}
 # How far a score can be trusted, short enough for a column.
 _TRUST = {JUDGED: "judged", ASSERTED: "asserted", BY_HAND: "by hand"}
-_KEYS = "! could not be judged   · not answered   ? waits for a person (with points: changed since they were given)"
+_KEYS = "! could not be judged   · not answered   ? waits for a person   ? 3 waits again"
 _MANY = 30  # learners
 _WIDE = 110  # columns of a screen: on a narrower one the names of the class table fold, too
 _FOLDS = (11, 7)  # characters of a name in one line of a table's head
