@@ -5,6 +5,7 @@ changed: from a warm state it repeats no warning of an unchanged page and misses
 changed book is built whole, an unchanged one not at all.
 """
 
+import asyncio
 import hashlib
 import json
 import os
@@ -16,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from importlib import metadata
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import nbformat
@@ -67,16 +67,16 @@ def executed_path(project: Project, slug: str) -> Path:
 
 def execute(project: Project, slug: str, *, say: Say = quiet) -> NotebookNode:
     """The solved notebook with its outputs, run only if its cells, set-up or libraries changed since the last run."""
-    return _executed(project, slug, source.load(project, slug), say)
+    return asyncio.run(_executed(project, slug, source.load(project, slug), say))
 
 
-def _executed(project: Project, slug: str, notebook: NotebookNode, say: Say) -> NotebookNode:
+async def _executed(project: Project, slug: str, notebook: NotebookNode, say: Say) -> NotebookNode:
     kept, key = executed_path(project, slug), _run_key(notebook)
     if kept.is_file():
         before = nbformat.read(kept, as_version=4)
         if before.metadata.get("course", {}).get("executed") == key:
             return before
-    run(notebook, project.name(project.source(slug)), say=say)
+    await run(notebook, project.name(project.source(slug)), say=say)
     notebook.metadata.setdefault("course", {})["executed"] = key
     _write(kept, nbformat.writes(notebook))
     return notebook
@@ -103,7 +103,7 @@ def _write(path: Path, text: str) -> None:
     part.replace(path)
 
 
-def run(notebook: NotebookNode, name: str, *, say: Say = quiet) -> None:
+async def run(notebook: NotebookNode, name: str, *, say: Say = quiet) -> None:
     """Run every cell in order in a scratch directory, in place; `name` is what errors and progress call the file."""
     # Slow to import, and a warm build runs nothing.
     from nbclient import NotebookClient
@@ -123,7 +123,7 @@ def run(notebook: NotebookNode, name: str, *, say: Say = quiet) -> None:
                                 extra_arguments=["--log-level=ERROR"])
         env = {key: value for key, value in os.environ.items() if key != "MPLBACKEND"}
         try:
-            client.execute(env={**env, **ONE_THREAD, "IPYTHONDIR": f"{scratch}/ipython"})
+            await client.async_execute(env={**env, **ONE_THREAD, "IPYTHONDIR": f"{scratch}/ipython"})
         except CellExecutionError as problem:
             said = f"{problem.ename}: {problem.evalue}" if problem.ename else str(problem)
             raise CourseError(f"{name}: cell '{at}' failed with {_line(said)}; mend the cell") from problem
@@ -141,7 +141,7 @@ def _line(text: str) -> str:
 def build(project: Project, *, say: Say = quiet) -> Path:
     """The folder of the HTML book, made anew if anything changed; CourseError lists every problem that it has."""
     _check_toc(project)
-    keys = [notebook.metadata["course"]["executed"] for notebook in _all_executed(project, say)]
+    keys = [notebook.metadata["course"]["executed"] for notebook in asyncio.run(_all_executed(project, say))]
     html, stamp = project.build / "html", project.build / "book.json"
     now = {"inputs": _digest(_inputs(project), BUILDS, salt=",".join(keys))}
     if stamp.is_file() and (html / "index.html").is_file() and json.loads(stamp.read_text()) == now:
@@ -158,12 +158,25 @@ def build(project: Project, *, say: Say = quiet) -> Path:
     return html
 
 
-def _all_executed(project: Project, say: Say) -> list[NotebookNode]:
-    """Every chapter executed, some at a time; the first in the book's order that fails ends it."""
-    loaded = [(project, slug, source.load(project, slug), say) for slug in project.slugs()]
-    # Its threads are daemons, unlike those of concurrent.futures: a build that is interrupted waits for no notebook.
-    with ThreadPool(min(cores(), MOST_KERNELS)) as pool:
-        return list(pool.imap(lambda chapter: _executed(*chapter), loaded))
+async def _all_executed(project: Project, say: Say) -> list[NotebookNode]:
+    """Every chapter executed, some at a time; the first that fails, or whose kernel a signal ends, ends them all."""
+    loaded = {slug: source.load(project, slug) for slug in project.slugs()}
+    turn = asyncio.Semaphore(min(cores(), MOST_KERNELS))
+
+    async def one(slug: str, notebook: NotebookNode) -> NotebookNode:
+        async with turn:
+            return await _executed(project, slug, notebook, say)
+
+    tasks = [asyncio.create_task(one(*chapter)) for chapter in loaded.items()]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION) if tasks else (tasks, [])
+        for task in done:
+            task.result()  # raises what it failed with
+        return [task.result() for task in tasks]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _check_toc(project: Project) -> None:

@@ -1,13 +1,18 @@
 """The book: what runs when, what a page shows and hides, and that no problem of a build goes unseen."""
 
+import asyncio
 import json
 import re
 import shutil
-import threading
+import signal
+import subprocess
+import sys
+import time
 from html import unescape
 from pathlib import Path
 
 import nbformat
+import psutil
 import pytest
 import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
@@ -192,31 +197,70 @@ def two(tmp_path, monkeypatch) -> Project:
 
 
 def test_chapters_run_side_by_side(two, monkeypatch):
-    both = threading.Barrier(2, timeout=60)
-    monkeypatch.setattr(book, "run", lambda *_, **__: both.wait())
+    running = []
+
+    async def run(notebook, name, **_):
+        running.append(name)
+        async with asyncio.timeout(60):
+            while len(running) < 2:
+                await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(book, "run", run)
     book.build(two)
     assert all(book.executed_path(two, slug).is_file() for slug in (TINY, "02_tiny"))
 
 
-def test_chapter_that_fails_ends_the_build_while_another_runs(two, monkeypatch):
-    others = threading.Event()
+def test_chapter_that_fails_ends_the_build_and_what_runs_beside_it(two, monkeypatch):
+    ended = []
 
-    def run(notebook, name, **_):
+    async def run(notebook, name, **_):
         if TINY in name:
             raise CourseError(f"{name}: cell 'a' failed")
-        others.wait(60)
+        try:
+            await asyncio.sleep(600)
+        finally:
+            ended.append(name)
 
     monkeypatch.setattr(book, "run", run)
     with pytest.raises(CourseError, match=f"{TINY}.md: cell 'a' failed"):
         book.build(two)
-    assert not others.is_set() and not book.executed_path(two, "02_tiny").is_file()
-    others.set()
+    assert ended == ["solutions/02_tiny.md"] and not book.executed_path(two, "02_tiny").is_file()
+
+
+LOOPS = """\
+import sys
+from autograder import book
+from autograder.course import Project
+from pathlib import Path
+book.cores, book._jupyter_book = lambda: 2, lambda *_, **__: []
+book.build(Project(Path(sys.argv[1])), say=lambda line: print(line, flush=True))
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_build_that_is_interrupted_leaves_no_kernel(sent, two):
+    endless = SOURCE.replace('print("six times seven is", 6 * 7)', "import time\ntime.sleep(600)")
+    for slug in (TINY, "02_tiny"):
+        two.source(slug).write_text(endless)
+    building = subprocess.Popen([sys.executable, "-c", LOOPS, str(two.root)], stdout=subprocess.PIPE, text=True,
+                                stderr=subprocess.DEVNULL)
+    try:
+        assert all("running cell" in building.stdout.readline() for _ in range(2))
+        kernels = psutil.Process(building.pid).children(recursive=True)
+        assert len(kernels) == 2
+        time.sleep(3)   # past the set-up, in the endless cell
+        building.send_signal(sent)
+        assert building.wait(60) != 0
+    finally:
+        building.kill()
+        building.communicate()
+    assert psutil.wait_procs(kernels, timeout=30)[1] == []
 
 
 def test_failing_cell_is_an_error_that_names_file_cell_and_reason():
     notebook = new_notebook(cells=[new_code_cell("1 + 1", id="good"), new_code_cell("[][3]", id="bad")])
     with pytest.raises(CourseError, match=r"09_x\.md: cell 'bad' failed with IndexError: list index out of range"):
-        book.run(notebook, "09_x.md")
+        asyncio.run(book.run(notebook, "09_x.md"))
 
 
 @pytest.mark.parametrize(("code", "said"), [
@@ -227,12 +271,12 @@ def test_cell_that_never_ends_or_kills_the_kernel_is_an_error(code, said, monkey
     monkeypatch.setattr(book, "CELL_SECONDS", 1)
     notebook = new_notebook(cells=[new_code_cell("1 + 1", id="good"), new_code_cell(code, id="bad")])
     with pytest.raises(CourseError, match=f"x.md: {said}"):
-        book.run(notebook, "x.md")
+        asyncio.run(book.run(notebook, "x.md"))
 
 
 def test_notebook_runs_in_one_thread_in_an_empty_directory():
     notebook = new_notebook(cells=[new_code_cell("import os\nprint(os.listdir(), os.environ['OMP_NUM_THREADS'])")])
-    book.run(notebook, "x.md")
+    asyncio.run(book.run(notebook, "x.md"))
     assert notebook.cells[0].outputs[0].text == "[] 1\n"
 
 
