@@ -15,9 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
+from typing import Any, TypeVar
 
 import nbformat
 from nbformat import NotebookNode
@@ -27,6 +29,7 @@ from autograder.course import Project, cores
 from autograder.errors import CourseError
 
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 CELL_SECONDS = 600
 MOST_KERNELS = 4    # at a time, of 0.4 GiB each
@@ -67,7 +70,17 @@ def executed_path(project: Project, slug: str) -> Path:
 
 def execute(project: Project, slug: str, *, say: Say = quiet) -> NotebookNode:
     """The solved notebook with its outputs, run only if its cells, set-up or libraries changed since the last run."""
-    return asyncio.run(_executed(project, slug, source.load(project, slug), say))
+    return _awaited(_executed(project, slug, source.load(project, slug), say))
+
+
+def _awaited(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine; where a loop runs in this thread already, in a notebook say, from a thread beside."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as beside:
+        return beside.submit(asyncio.run, work).result()
 
 
 async def _executed(project: Project, slug: str, notebook: NotebookNode, say: Say) -> NotebookNode:
@@ -141,7 +154,7 @@ def _line(text: str) -> str:
 def build(project: Project, *, say: Say = quiet) -> Path:
     """The folder of the HTML book, made anew if anything changed; CourseError lists every problem that it has."""
     _check_toc(project)
-    keys = [notebook.metadata["course"]["executed"] for notebook in asyncio.run(_all_executed(project, say))]
+    keys = [notebook.metadata["course"]["executed"] for notebook in _awaited(_all_executed(project, say))]
     html, stamp = project.build / "html", project.build / "book.json"
     now = {"inputs": _digest(_inputs(project), BUILDS, salt=",".join(keys))}
     if stamp.is_file() and (html / "index.html").is_file() and json.loads(stamp.read_text()) == now:
