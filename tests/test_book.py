@@ -227,6 +227,18 @@ def test_chapter_that_fails_ends_the_build_and_what_runs_beside_it(two, monkeypa
     assert ended == ["solutions/02_tiny.md"] and not book.executed_path(two, "02_tiny").is_file()
 
 
+def test_chapters_run_where_a_loop_runs_already(two, monkeypatch):
+    async def run(*_, **__):
+        await asyncio.sleep(0)
+
+    async def within():
+        return book.build(two)
+
+    monkeypatch.setattr(book, "run", run)
+    asyncio.run(within())
+    assert book.executed_path(two, TINY).is_file()
+
+
 LOOPS = """\
 import sys
 from autograder import book
