@@ -129,14 +129,20 @@ def is_up_to_date(course: Course, handin: Handin) -> bool:
     return not kept or kept == {digest_of(handin.folder)}
 
 
-def same_as_before(graded: Path, marked: Mapping[str, Marked], digest: str) -> list[tuple[str, str]]:
+def same_as_before(
+    graded: Path, marked: Mapping[str, Marked], before: Mapping[str, Marks | None], digest: str
+) -> list[tuple[str, str]]:
     """The graded cells, by notebook and name, whose mark rests on nothing that has changed since it was given.
 
+    Looked for in notebooks in which a person marked something, as `before` says; of others none is named.
     `graded` is the folder of what was graded before. Of an answer that a person marks it is the answer that counts, of
     tests all that was handed in and they themselves.
     """
     found = []
     for name, one in marked.items():
+        marks = before.get(name)
+        if not marks or all(mark.manual is None for mark in marks.cells.values()):
+            continue  # to read what was graded takes longer than to save it
         old, new = _basis_in(graded / f"{name}.ipynb"), basis(one.notebook, digest)
         same = old.get("handin") == new["handin"]
         for kind, whole in (("tests", False), ("answers", True)):

@@ -85,7 +85,7 @@ class Saving:
         handin, book = outcome.handin, self.book
         before = {name: book.marks(handin.student, handin.chapter, name) for name in self.editions[handin.chapter]}
         graded = book.course.path(book.course.autograded, handin.student, handin.chapter)
-        same = same_as_before(graded, outcome.marked, outcome.digest)
+        same = same_as_before(graded, outcome.marked, before, outcome.digest)
         scores, again = book.save(handin.student, handin.chapter, outcome.marked, outcome.timestamp, outcome.left, same)
         changes = changes_of(handin, outcome.marked, before, scores, graded, outcome.digest)
         held = any(change.ours for change in changes) and not self.yes
